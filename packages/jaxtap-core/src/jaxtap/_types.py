@@ -1,0 +1,28 @@
+"""The shapes of the functions that users hand to a lens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jaxtap._events import TapEvent
+
+
+class OnEvent(Protocol):
+    """Called on the host with each event; what it returns is not looked at."""
+
+    def __call__(self, event: TapEvent, /) -> object: ...
+
+
+class Alert(Protocol):
+    """Host-side predicate: a true result prints one line; a string is that line's message."""
+
+    def __call__(self, event: TapEvent, /) -> object: ...
+
+
+# A selector is traced: it runs on the device. Its parameters vary (`leaves`, or `leaves, path`), which
+# no Protocol can say.
+Select = Callable[..., Any]
+
+# A selector as users write it: nothing (all leaves), leaf names, or a function of the leaves.
+SelectSpec = Select | str | list[str] | tuple[str, ...] | None
