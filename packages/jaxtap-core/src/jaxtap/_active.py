@@ -1,0 +1,155 @@
+"""Which lenses are open, in which thread, and the key under which JAX caches what is traced through them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxtap._config import View
+
+if TYPE_CHECKING:
+    from jaxtap._lens import Lens
+
+# JAX keeps one program per value of this context: no cache is ever cleared, and clean programs stay clean.
+_context = jax.make_user_context(())
+
+
+class Key:
+    """Stands for a lens in compiled programs: one view of the program, in one of several slots.
+
+    Two lenses with one view, one after the other, share a key, so that the second finds the programs that
+    the first has compiled. Two that are open at the same time do not: each has a slot of its own.
+
+    Attributes:
+      view: the device-side configuration.
+      owner: the lens itself where it belongs to a wrapped function and so outlives a block.
+    """
+
+    __slots__ = ("__weakref__", "_lens", "owner", "view")
+
+    def __init__(self, view: View, owner: Lens | None = None) -> None:
+        self.view = view
+        self.owner = owner
+        self._lens: weakref.ref[Lens] | None = None
+
+    @property
+    def lens(self) -> Lens | None:
+        """The lens that is open under this key, or None."""
+        if self.owner is not None:
+            return self.owner
+        return None if self._lens is None else self._lens()
+
+    def route(self, lens: Lens | None) -> None:
+        """Send what arrives under this key to `lens` from now on."""
+        self._lens = None if lens is None else weakref.ref(lens)
+
+
+_lock = threading.RLock()
+_keys: weakref.WeakValueDictionary[tuple[View, int], Key] = weakref.WeakValueDictionary()
+_slots: dict[View, set[int]] = {}
+
+
+def take_key(view: View) -> tuple[Key, int]:
+    """The key of the lowest free slot for a view."""
+    with _lock:
+        used = _slots.setdefault(view, set())
+        slot = next(i for i in range(len(used) + 1) if i not in used)
+        used.add(slot)
+        key = _keys.get((view, slot))
+        if key is None:
+            key = _keys[(view, slot)] = Key(view)
+        return key, slot
+
+
+def give_key_back(view: View, slot: int) -> None:
+    """Free a slot."""
+    with _lock:
+        used = _slots.get(view, set())
+        used.discard(slot)
+        if not used:
+            _slots.pop(view, None)
+
+
+class _Stack(threading.local):
+    """The lenses open in one thread, outermost first, and JAX's context that says so."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.base: Any = None
+
+
+_stack = _Stack()
+_everywhere: list[Key] = []
+# How many lenses are open in the whole process: the interception is in place while there are any.
+_open: dict[int, Lens] = {}
+
+
+def active() -> tuple[Key, ...]:
+    """The keys of the lenses that see this thread, outermost first."""
+    return (*_everywhere, *_stack.keys)
+
+
+def open_lenses() -> list[Lens]:
+    """Every open lens of the process."""
+    return list(_open.values())
+
+
+def _sync() -> None:
+    """Tell JAX which lenses see this thread."""
+    if _stack.keys:
+        entered = _context(active())
+        entered.__enter__()
+        # Only the first of these remembers that nothing was set here before.
+        if _stack.base is None:
+            _stack.base = entered
+    elif _stack.base is not None:
+        base, _stack.base = _stack.base, None
+        base.__exit__(None, None, None)
+
+
+def enter(key: Key, lens: Lens, everywhere: bool = False) -> None:
+    """Open a lens in this thread, or in all threads."""
+    with _lock:
+        _open[id(lens)] = lens
+        if everywhere:
+            _everywhere.append(key)
+            _context.set_global(tuple(_everywhere))
+        else:
+            _stack.keys.append(key)
+        _sync()
+
+
+def leave(key: Key, lens: Lens, everywhere: bool = False) -> None:
+    """Close a lens; closing in another order than opening, or in another thread, is allowed."""
+    with _lock:
+        _open.pop(id(lens), None)
+        keys = _everywhere if everywhere else _stack.keys
+        for i in reversed(range(len(keys))):
+            if keys[i] is key:
+                del keys[i]
+                break
+        if everywhere:
+            _context.set_global(tuple(_everywhere))
+        _sync()
+
+
+def forget() -> None:
+    """Close every lens that this thread or all threads see, whatever state it is in."""
+    with _lock:
+        _stack.keys.clear()
+        _everywhere.clear()
+        _open.clear()
+        _slots.clear()
+        _context.set_global(())
+        _sync()
+
+
+def purge(is_closed: Any) -> None:
+    """Drop keys of lenses that another thread has closed, such as by collecting an abandoned generator."""
+    stale = [key for key in _stack.keys if is_closed(key)]
+    if stale:
+        _stack.keys[:] = [key for key in _stack.keys if key not in stale]
+        _sync()

@@ -1,0 +1,313 @@
+"""The two ways to hold a lens: over a block of code, and around a function."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, overload
+
+import jax
+
+from jaxtap import _active
+from jaxtap._config import (
+    OPS,
+    THREADS,
+    ByIdentity,
+    Host,
+    View,
+    check_callable,
+    check_count,
+    check_ops,
+    selection,
+)
+from jaxtap._guard import warn
+from jaxtap._intercept import hooks
+from jaxtap._lens import Lens, Opening
+from jaxtap._recorder import FlightRecorder
+from jaxtap._router import settle
+from jaxtap._types import Alert, OnEvent, SelectSpec
+
+
+def _view(
+    *,
+    select: SelectSpec,
+    select_ys: SelectSpec,
+    wants_carry: bool,
+    wants_outputs: bool,
+    ops: Sequence[str],
+    sample_every: int,
+    where: Callable[[str], bool] | None,
+    max_depth: int | None,
+) -> View:
+    return View(
+        select=selection("select", select) if wants_carry else None,
+        outputs=selection("select_ys", select_ys) if wants_outputs else None,
+        ops=check_ops(ops),
+        sample_every=check_count("sample_every", sample_every, 1, "every step is 1, every tenth is 10"),
+        where=None if where is None else ByIdentity(check_callable("where", where)),
+        max_depth=None if max_depth is None else check_count("max_depth", max_depth, 0, "0 sees outermost loops only"),
+    )
+
+
+def _host(**callbacks: Any) -> Host:
+    for name, value in callbacks.items():
+        if not name.endswith("_once"):
+            check_callable(name, value)
+    return Host(**callbacks)
+
+
+def verbose(
+    f: Callable[..., Any],
+    *,
+    on_step: OnEvent | None = None,
+    select: SelectSpec = None,
+    alert: Alert | None = None,
+    alert_once: bool = False,
+    on_ys: OnEvent | None = None,
+    select_ys: SelectSpec = None,
+    alert_ys: Alert | None = None,
+    alert_ys_once: bool = False,
+    ops: Sequence[str] = OPS,
+    sample_every: int = 1,
+    where: Callable[[str], bool] | None = None,
+    max_depth: int | None = None,
+) -> Callable[..., Any]:
+    """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
+
+    It composes with `jit`, `vmap`, `grad`, `checkpoint` and the like, inside or outside of them.
+
+    Args:
+      f: any function that runs JAX programs.
+      on_step: called on the host with each carry event, on a thread of jaxtap's own.
+      select: what is sent of a loop's state: leaf names (`"step_size"`, or a list), or a traced function of
+        the leaves (`Leaves`; a second parameter, or one named `path`, receives the address). None sends all.
+      alert: called with each carry event before `on_step`; a true result prints one line to stderr, a
+        string being its message.
+      alert_once: print at most one such line for each address.
+      on_ys: called with each event of what a scan step returns.
+      select_ys: as `select`, for what a scan step returns.
+      alert_ys: as `alert`, for what a scan step returns.
+      alert_ys_once: as `alert_once`.
+      ops: which loops: `"scan"`, `"while_loop"`, or both. A `fori_loop` is one or the other, as JAX makes it.
+      sample_every: send steps 0, k, 2k, ... only; decided on the device.
+      where: a predicate over the address; loops for which it is false send nothing.
+      max_depth: send nothing from loops with more than this many others around them.
+
+    Raises:
+      ValueError: on entering, for a value that is not allowed.
+      TypeError: on entering, for an argument of the wrong type.
+      SelectError: when the program is traced, if `select` cannot be applied to a loop.
+
+    >>> import jax
+    >>> g = verbose(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c * 2.0, x), on_step=lambda e: print(e.step, e.value[1]))
+    >>> y = g(1.0)
+    0 2.0
+    1 4.0
+    2 8.0
+    """
+    host = _host(
+        on_step=on_step,
+        alert=alert,
+        alert_once=alert_once,
+        on_ys=on_ys,
+        alert_ys=alert_ys,
+        alert_ys_once=alert_ys_once,
+    )
+    view = _view(
+        select=select,
+        select_ys=select_ys,
+        wants_carry=on_step is not None or alert is not None,
+        wants_outputs=any(x is not None for x in (on_ys, alert_ys)),
+        ops=ops,
+        sample_every=sample_every,
+        where=where,
+        max_depth=max_depth,
+    )
+    return _wrapped(f, Lens(view, host, None))
+
+
+def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
+    check_callable("f", f)
+    key = _active.Key(lens.view, owner=lens)
+
+    @functools.wraps(f)
+    def g(*args: Any, **kwargs: Any) -> Any:
+        opening = Opening(lens, key)
+        opening.open()
+        try:
+            result = f(*args, **kwargs)
+        finally:
+            opening.close()
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(result)):
+            settle()
+            _say_what_is_off(lens)
+        return result
+
+    return g
+
+
+def _say_what_is_off(lens: Lens) -> None:
+    """One warning, the first time that something is off."""
+    report = lens.report()
+    if report.notes and not lens.warned:
+        lens.warned = True
+        more = f" ({len(report.notes) - 1} more in report())" if len(report.notes) > 1 else ""
+        warn(f"jaxtap: {report.notes[0]}{more}", stacklevel=4)
+
+
+class Recording:
+    """A lens over a block of code, from `with jaxtap.record(...) as rec:`."""
+
+    def __init__(self, view: View, host: Host, recorder: FlightRecorder, everywhere: bool) -> None:
+        self._view, self._host, self._recorder, self._everywhere = view, host, recorder, everywhere
+        self._lens: Lens | None = None
+
+    def __enter__(self) -> FlightRecorder:
+        if self._lens is not None:
+            raise RuntimeError("this lens is open already; call jaxtap.record(...) again for another.")
+        self._key, self._slot = _active.take_key(self._view)
+        self._lens = Lens(self._view, self._host, self._recorder)
+        self._key.route(self._lens)
+        self._opening = Opening(self._lens, self._key, self._everywhere)
+        self._opening.open()
+        return self._recorder
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        lens, self._lens = self._lens, None
+        if lens is None:
+            return
+        self._opening.close()
+        try:
+            settle()
+        except Exception:
+            # A program that failed has told so where its result was asked for.
+            if error is None:
+                raise
+        finally:
+            self._key.route(None)
+            _active.give_key_back(self._view, self._slot)
+        if error is None:
+            _say_what_is_off(lens)
+
+
+@overload
+def record(
+    f: None = None,
+    *,
+    select: SelectSpec = None,
+    on_ys: OnEvent | None = None,
+    select_ys: SelectSpec = None,
+    alert_ys: Alert | None = None,
+    alert_ys_once: bool = False,
+    ops: Sequence[str] = OPS,
+    sample_every: int = 1,
+    where: Callable[[str], bool] | None = None,
+    max_depth: int | None = None,
+    on_step: OnEvent | None = None,
+    alert: Alert | None = None,
+    alert_once: bool = False,
+    threads: Literal["own", "all"] = "own",
+    capacity: int | None = None,
+) -> Recording: ...
+@overload
+def record(
+    f: Callable[..., Any],
+    *,
+    select: SelectSpec = None,
+    on_ys: OnEvent | None = None,
+    select_ys: SelectSpec = None,
+    alert_ys: Alert | None = None,
+    alert_ys_once: bool = False,
+    ops: Sequence[str] = OPS,
+    sample_every: int = 1,
+    where: Callable[[str], bool] | None = None,
+    max_depth: int | None = None,
+    on_step: OnEvent | None = None,
+    alert: Alert | None = None,
+    alert_once: bool = False,
+    capacity: int | None = None,
+) -> tuple[Callable[..., Any], FlightRecorder]: ...
+def record(
+    f: Callable[..., Any] | None = None,
+    *,
+    select: SelectSpec = None,
+    on_ys: OnEvent | None = None,
+    select_ys: SelectSpec = None,
+    alert_ys: Alert | None = None,
+    alert_ys_once: bool = False,
+    ops: Sequence[str] = OPS,
+    sample_every: int = 1,
+    where: Callable[[str], bool] | None = None,
+    max_depth: int | None = None,
+    on_step: OnEvent | None = None,
+    alert: Alert | None = None,
+    alert_once: bool = False,
+    threads: str = "own",
+    capacity: int | None = None,
+) -> Recording | tuple[Callable[..., Any], FlightRecorder]:
+    """Record what changes in loops: over a block of unmodified code, or around a function.
+
+    `with record(...) as rec:` sees every loop that runs in the block, however deep in whatever library, whether
+    or not it was compiled before. `g, rec = record(f, ...)` gives a function like `f` and what fills as it
+    runs. Leaving the block (or returning from `g`) waits for the events still under way.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      threads: `"own"` sees the thread that opened the lens, `"all"` every thread of the process.
+      capacity: keep only the newest this many events; None keeps all.
+
+    All other arguments are those of `verbose`. Outputs of scan steps are recorded if any of `on_ys`,
+    `select_ys` and `alert_ys` is given.
+
+    Raises:
+      ValueError: on entering, for a value that is not allowed.
+      TypeError: on entering, for an argument of the wrong type.
+      SelectError: when the program is traced, if `select` cannot be applied to a loop.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def body(total, x):
+    ...     return total + x, total
+    >>> with record(select="total") as rec:
+    ...     result = jax.lax.scan(body, 0.0, jnp.arange(3.0))
+    >>> [(event.path, event.step, float(event.value)) for event in rec.events]
+    [('scan[0]', 0, 0.0), ('scan[0]', 1, 1.0), ('scan[0]', 2, 3.0)]
+    """
+    if threads not in THREADS:
+        raise ValueError(f"threads must be {' or '.join(map(repr, THREADS))}; got {threads!r}.")
+    if f is not None and threads == "all":
+        raise ValueError("threads='all' is for the block form: a wrapped function is seen where it is called.")
+    recorder = FlightRecorder(capacity)
+    host = _host(
+        on_step=on_step,
+        alert=alert,
+        alert_once=alert_once,
+        on_ys=on_ys,
+        alert_ys=alert_ys,
+        alert_ys_once=alert_ys_once,
+    )
+    view = _view(
+        select=select,
+        select_ys=select_ys,
+        wants_carry=True,
+        wants_outputs=any(x is not None for x in (on_ys, select_ys, alert_ys)),
+        ops=ops,
+        sample_every=sample_every,
+        where=where,
+        max_depth=max_depth,
+    )
+    if f is None:
+        return Recording(view, host, recorder, threads == "all")
+    return _wrapped(f, Lens(view, host, recorder)), recorder
+
+
+def emergency_restore() -> None:
+    """Close every lens, in whatever state it is, as after a crash in an interactive session."""
+    hooks.release(all_of_them=True)
+    _active.forget()
+
+
+# jaxtap replaces no function of JAX, so that the original is the present one.
+original_scan = jax.lax.scan

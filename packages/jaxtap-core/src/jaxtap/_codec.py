@@ -1,0 +1,297 @@
+"""Event values as strict JSON and back, bit for bit.
+
+What JSON has stays bare: None, bools, ints, strings and finite floats; a tuple is a list, a dict with string keys an
+object. All else is an object of one entry whose key, the tag, ends in a bracket:
+
+    {"float32[]": 0.1}                          array of shape ()
+    {"bfloat16[2,2]": [[1.0, "nan"], [0.5, "-inf"]]}
+    {"complex64[1]": [[0.5, -2.0]]}             real and imaginary parts
+    {"float32[1000]": "base64:zczMPQ..."}       raw bytes, little-endian, last axis fastest
+    {"float32()": 0.1}                          NumPy scalar
+    {"key<threefry2x32>": {"uint32[2]": [0, 42]}}
+    {"list()": [1, 2]}
+    {"dict()": [[3, "three"]]}                  a dict with other keys, or one that would look like a tag
+    {"namedtuple(State)": {"count": 1, "mu": 2}}
+    {"float()": "nan"}, {"complex()": [0.5, -2.0]}
+    {"repr()": "<object object at 0x7f>"}       stands for a value that has no form here; read as a string
+
+An array is written as numbers where it is small and where reading them gives back the very same bits. That is checked
+for each array: a NaN may carry a payload, and XLA runs host callbacks in a floating point mode in which Python prints a
+subnormal as 0.0. Otherwise its bytes are written. JAX runs on little-endian machines alone, and so does this.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+# Larger arrays are bytes: no one reads them, and numbers would take twice the room.
+READABLE_SIZE = 32
+
+_NUMPY_TYPES = (
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+)
+_NUMPY_DTYPES: dict[str, np.dtype[Any]] = {np.dtype(kind).name: np.dtype(kind) for kind in _NUMPY_TYPES}
+_BASE64 = "base64:"
+_TAG = re.compile(r"(\w+)[\[(<](.*)[\])>]", re.DOTALL)
+
+# What stands in the file for a value that cannot be written.
+Otherwise = Callable[[Any], Any]
+
+
+def encode(value: Any, otherwise: Otherwise) -> Any:
+    """The JSON form of `value`; `otherwise(part)` gives that of a part that has none.
+
+    A registered pytree that is none of tuple, list, dict and namedtuple becomes a dict from key path to leaf,
+    for example `{".params['w']": ...}`.
+    """
+    if isinstance(value, tuple):
+        return _encode_tuple(cast("tuple[Any, ...]", value), otherwise)
+    if isinstance(value, list):
+        return {"list()": [encode(item, otherwise) for item in cast("list[Any]", value)]}
+    if isinstance(value, dict):
+        return _encode_dict(cast("dict[Any, Any]", value), otherwise)
+    try:
+        return _encode_leaf(value)
+    except Exception:  # noqa: BLE001 - a leaf of a foreign type, or a deleted array, may raise anything
+        return _encode_node(value, otherwise)
+
+
+def decode(data: Any) -> Any:
+    """The value whose JSON form is `data`.
+
+    Raises:
+      ValueError, TypeError: `data` is not what `encode` returns.
+    """
+    if isinstance(data, list):
+        return tuple(decode(item) for item in cast("list[Any]", data))
+    if not isinstance(data, dict):
+        return data
+    items = cast("dict[str, Any]", data)
+    if _looks_tagged(items):
+        return _decode_tagged(*next(iter(items.items())))
+    return {key: decode(item) for key, item in items.items()}
+
+
+def decode_jaxtap(value_kind: str, value: Any) -> Any:
+    """The value of a line that jax-tap 0.3 wrote: plain numbers, arrays as nested lists, dtypes not kept."""
+    if value_kind == "tuple":
+        return tuple(_from_lists(item) for item in value)
+    return _from_lists(value)
+
+
+# Containers
+
+
+def _encode_tuple(value: tuple[Any, ...], otherwise: Otherwise) -> Any:
+    items = [encode(item, otherwise) for item in value]
+    fields: tuple[str, ...] | None = getattr(value, "_fields", None)
+    if fields is None:
+        return items
+    return {f"namedtuple({type(value).__name__})": dict(zip(fields, items, strict=True))}
+
+
+def _encode_dict(value: dict[Any, Any], otherwise: Otherwise) -> Any:
+    if all(isinstance(key, str) for key in value) and not _looks_tagged(value):
+        return {key: encode(item, otherwise) for key, item in value.items()}
+    return {"dict()": [[_encode_key(key, otherwise), encode(item, otherwise)] for key, item in value.items()]}
+
+
+def _encode_key(key: Any, otherwise: Otherwise) -> Any:
+    return encode(key, otherwise) if _reads_back_hashable(key) else otherwise(key)
+
+
+def _reads_back_hashable(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return all(_reads_back_hashable(item) for item in cast("tuple[Any, ...]", key))
+    return key is None or isinstance(key, (str, int, float, complex, np.generic))
+
+
+def _encode_node(value: Any, otherwise: Otherwise) -> Any:
+    leaves = jax.tree_util.tree_flatten_with_path(value)[0]
+    if any(leaf is value for _, leaf in leaves):
+        return otherwise(value)
+    return _encode_dict({jax.tree_util.keystr(path): leaf for path, leaf in leaves}, otherwise)
+
+
+def _looks_tagged(items: dict[str, Any]) -> bool:
+    return len(items) == 1 and next(iter(items)).endswith(("]", ")", ">"))
+
+
+def _decode_tagged(tag: str, data: Any) -> Any:
+    match = _TAG.fullmatch(tag)
+    if match is None:
+        raise ValueError(f"unknown tag {tag!r}")
+    name, inside = match.groups()
+    if tag.endswith("]"):
+        return _array(data, _dtype_named(name), tuple(int(size) for size in inside.split(",") if size))
+    if tag.endswith(">"):
+        return jax.random.wrap_key_data(decode(data), impl=inside)
+    if name == "namedtuple":
+        return _namedtuple_type(inside, tuple(data))(*map(decode, data.values()))
+    if name in _DECODERS:
+        return _DECODERS[name](data)
+    return _array(data, _dtype_named(name), ())[()]
+
+
+@functools.cache
+def _namedtuple_type(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
+    make: Any = collections.namedtuple
+    return make(name if name.isidentifier() else "NamedTuple", fields, rename=True)
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "list": lambda data: [decode(item) for item in data],
+    "dict": lambda data: {decode(key): decode(item) for key, item in data},
+    "float": lambda data: _array(data, np.dtype(np.float64), ()).item(),
+    "complex": lambda data: _array(data, np.dtype(np.complex128), ()).item(),
+    "repr": str,
+}
+
+
+# Leaves
+
+
+def _encode_leaf(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _encode_array(cast("np.ndarray[Any, Any]", value))
+    if isinstance(value, np.generic) and not isinstance(value, str):
+        scalar: np.ndarray[Any, Any] = np.asarray(value)
+        return {f"{_dtype_name(scalar.dtype)}()": _data(scalar)}
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, float):
+        data = _data(np.asarray(value, np.float64))
+        return data if isinstance(data, float) else {"float()": data}
+    if isinstance(value, complex):
+        return {"complex()": _data(np.asarray(value, np.complex128))}
+    if isinstance(value, jax.Array):
+        return _encode_jax(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def _encode_jax(value: jax.Array) -> Any:
+    if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return _encode_array(np.asarray(value))
+    implementation = jax.random.key_impl(value)
+    if not isinstance(implementation, str):
+        raise TypeError("a key of an unregistered implementation has no name to be read back by")
+    return {f"key<{implementation}>": _encode_array(np.asarray(jax.random.key_data(value)))}
+
+
+def _encode_array(value: np.ndarray[Any, Any]) -> dict[str, Any]:
+    name = _dtype_name(value.dtype)
+    return {f"{name}[{','.join(map(str, value.shape))}]": _data(np.asarray(value, _dtype_named(name)))}
+
+
+def _data(array: np.ndarray[Any, Any]) -> Any:
+    raw = array.tobytes()
+    if array.size <= READABLE_SIZE and _family(array.dtype) is not None:
+        numbers = _numbers(array)
+        if _array(numbers, array.dtype, array.shape).tobytes() == raw:
+            return numbers
+    return _BASE64 + base64.b64encode(raw).decode("ascii")
+
+
+def _array(data: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The array that `_data` wrote."""
+    if isinstance(data, str) and data.startswith(_BASE64):
+        raw = base64.b64decode(data[len(_BASE64) :], validate=True)
+        return np.ndarray(shape, dtype, raw).copy()  # the copy can be written to
+    if _family(dtype) is complex:
+        part = _part_dtype(dtype)
+        return _array(data, part, (*shape, 2)).view(dtype).reshape(shape)
+    flat = np.array(data, dtype=object).ravel().tolist()
+    if _family(dtype) is float:
+        flat = [float(item) for item in flat]  # also "nan" and "-inf"
+    return np.array(flat, dtype).reshape(shape)
+
+
+def _numbers(array: np.ndarray[Any, Any]) -> Any:
+    """Nested lists of ints, bools or the shortest floats that name each item."""
+    if not array.size:
+        return []
+    if _family(array.dtype) is int:
+        return (array.astype(np.int64) if array.dtype.kind == "V" else array).tolist()
+    if _family(array.dtype) is complex:
+        return _numbers(array.reshape((*array.shape, 1)).view(_part_dtype(array.dtype)))
+    flat = [_number(item) for item in array.ravel()]
+    return np.array(flat, dtype=object).reshape(array.shape).tolist()
+
+
+def _number(item: Any) -> float | str:
+    # By its text, not by its value: the text of a float32 is shorter, and `_data` shall check what json will print.
+    number = float(str(item))
+    if math.isfinite(number):
+        return number
+    sign = "-" if math.copysign(1.0, float(item)) < 0 else ""
+    return f"{sign}{'nan' if math.isnan(number) else 'inf'}"
+
+
+# Dtypes
+
+
+@functools.cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name of a dtype that JAX has, whatever its byte order.
+
+    Raises:
+      TypeError: it is another dtype.
+    """
+    name = "float0" if dtype == jax.dtypes.float0 else dtype.name
+    if dtype not in (_dtype_named(name), _dtype_named(name).newbyteorder()):
+        raise TypeError(f"dtype {dtype} has no JSON form")
+    return name
+
+
+@functools.cache
+def _dtype_named(name: str) -> np.dtype[Any]:
+    if name == "float0":
+        return np.dtype(jax.dtypes.float0)
+    if name in _NUMPY_DTYPES:
+        return _NUMPY_DTYPES[name]
+    scalar_type: Any = getattr(ml_dtypes, name, None)
+    if not (isinstance(scalar_type, type) and issubclass(scalar_type, np.generic)):
+        raise TypeError(f"{name!r} is not a dtype that this version of jax knows")
+    return np.dtype(scalar_type)
+
+
+@functools.cache
+def _family(dtype: np.dtype[Any]) -> type[int] | type[float] | type[complex] | None:
+    """How items of this dtype are written as numbers; None where they are not."""
+    if dtype == np.bool_ or jnp.issubdtype(dtype, np.integer):
+        return int
+    if jnp.issubdtype(dtype, np.floating):
+        return float
+    return complex if dtype.kind == "c" else None
+
+
+def _part_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"float{dtype.itemsize * 4}")
+
+
+# Lines of jax-tap
+
+
+def _from_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _from_lists(item) for key, item in cast("dict[str, Any]", value).items()}
+    if not isinstance(value, list):
+        return value
+    items = cast("list[Any]", value)
+    try:
+        array = np.asarray(items)
+    except ValueError:  # a ragged list was a tuple of arrays
+        return tuple(_from_lists(item) for item in items)
+    return tuple(_from_lists(item) for item in items) if array.dtype == object else array

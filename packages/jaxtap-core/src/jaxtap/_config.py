@@ -1,0 +1,166 @@
+"""What a lens looks at. The device-side half is one frozen value: it keys JAX's caches."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxtap._types import Alert, OnEvent, Select, SelectSpec
+
+OPS = ("scan", "while_loop")
+THREADS = ("own", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class ByIdentity:
+    """Makes any object usable in a cache key: two are equal only if they hold the same object."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and other.value is self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which leaves are sent: all of them, some by name, or what a traced function makes of them.
+
+    Attributes:
+      names: leaf names to pick by the end of their dotted name, or None.
+      single: whether one match gives the bare value instead of a dictionary.
+      function: a traced function of the leaves, or None.
+      wants_path: whether that function takes the address as well.
+    """
+
+    names: tuple[str, ...] | None = None
+    single: bool = False
+    function: ByIdentity | None = None
+    wants_path: bool = False
+
+
+ALL_LEAVES = Selection()
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The device-side configuration of a lens: all that changes what is compiled.
+
+    Attributes:
+      select: what is sent of the carry, or None where no one asked for it.
+      outputs: what is sent of a scan's `ys`, or None where no one asked for them.
+      ops: loop operators that are tapped.
+      sample_every: send steps 0, k, 2k, ... only.
+      where: predicate over the address.
+      max_depth: deepest address sent; an outermost loop has depth 0.
+    """
+
+    select: Selection | None = ALL_LEAVES
+    outputs: Selection | None = None
+    ops: tuple[str, ...] = OPS
+    sample_every: int = 1
+    where: ByIdentity | None = None
+    max_depth: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """The host-side configuration of a lens: who is called with what arrives."""
+
+    on_step: OnEvent | None = None
+    alert: Alert | None = None
+    alert_once: bool = False
+    on_ys: OnEvent | None = None
+    alert_ys: Alert | None = None
+    alert_ys_once: bool = False
+
+    @property
+    def calls_user(self) -> bool:
+        """Whether any user function runs for an event."""
+        return any((self.on_step, self.alert, self.on_ys, self.alert_ys))
+
+
+def takes_path(function: Select) -> bool:
+    """Whether a selector takes the address: a parameter named `path`, or a second positional one."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    if "path" in parameters:
+        return True
+    positional = [
+        p
+        for p in parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return len(positional) >= 2
+
+
+def selection(argument: str, spec: SelectSpec) -> Selection:
+    """Check a `select` as the user wrote it.
+
+    Raises:
+      TypeError: if it is neither None, a name, a list of names nor callable.
+      ValueError: if a name or the list of names is empty.
+    """
+    if spec is None:
+        return ALL_LEAVES
+    if isinstance(spec, str):
+        return Selection(names=_names(argument, [spec]), single=True)
+    if isinstance(spec, (list, tuple)):
+        return Selection(names=_names(argument, spec))
+    if callable(spec):
+        return Selection(function=ByIdentity(spec), wants_path=takes_path(spec))
+    raise TypeError(
+        f"{argument} must be a leaf name, a list of leaf names, a function of the leaves, or None; "
+        f"got {type(spec).__name__}. jaxtap.loops(f, *args) lists the names."
+    )
+
+
+def _names(argument: str, names: Sequence[Any]) -> tuple[str, ...]:
+    if not names or not all(isinstance(name, str) and name.strip(". ") for name in names):
+        raise ValueError(
+            f"{argument} must name at least one leaf, each name a non-empty string such as 'step_size'; got "
+            f"{list(names)!r}. jaxtap.loops(f, *args) lists the names."
+        )
+    return tuple(names)
+
+
+def check_ops(ops: Sequence[str]) -> tuple[str, ...]:
+    """The operators to tap, checked.
+
+    Raises:
+      ValueError: if one is not a loop operator.
+    """
+    if isinstance(ops, str):
+        ops = (ops,)
+    unknown = [op for op in ops if op not in OPS]
+    if unknown:
+        raise ValueError(f"ops may hold {' and '.join(map(repr, OPS))}; got {', '.join(map(repr, unknown))}.")
+    return tuple(op for op in OPS if op in ops)
+
+
+def check_count(argument: str, value: Any, least: int, meaning: str) -> int:
+    """An integer argument with a lower bound, checked.
+
+    Raises:
+      ValueError: if it is not an integer or too small.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
+        raise ValueError(f"{argument} must be an integer of at least {least} ({meaning}); got {value!r}.")
+    return value.__index__()
+
+
+def check_callable(argument: str, value: Callable[..., Any] | None) -> Any:
+    """An optional function argument, checked.
+
+    Raises:
+      TypeError: if it is neither None nor callable.
+    """
+    if value is not None and not callable(value):
+        raise TypeError(f"{argument} must be a function or None; got {type(value).__name__}.")
+    return value

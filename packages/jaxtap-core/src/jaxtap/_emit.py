@@ -1,0 +1,158 @@
+"""Emission: one crossing from the device to the host, as cheap as XLA's Python callback."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jcore
+from jax.interpreters import mlir
+
+from jaxtap._active import Key
+from jaxtap._guard import Guard
+from jaxtap._jaxprs import EFFECT
+from jaxtap._mark import Path, Site
+
+emit_p = jcore.Primitive("jaxtap_emit")
+emit_p.multiple_results = True
+
+_guard = Guard()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One payload of a crossing: the selected leaves of a carry or of outputs.
+
+    Attributes:
+      site: the loop.
+      lanes: size of each mapped axis, outermost first; every array of the payload starts with them.
+      treedef: structure of what the selector returned.
+      restores: for each array, what turns the shipped form into the value as the program had it.
+      fixed: leaves of the selected value that are no arrays, by position.
+      columns: what the leaves of the value are called in a table.
+    """
+
+    site: Site
+    lanes: tuple[int, ...]
+    treedef: Any
+    restores: tuple[Callable[[np.ndarray], Any] | None, ...]
+    fixed: tuple[tuple[int, Any], ...]
+    columns: tuple[str, ...]
+
+    def value(self, arrays: Sequence[np.ndarray], lane: tuple[int, ...]) -> Any:
+        """The selected value of one lane."""
+        leaves: list[Any] = [
+            (a[lane] if restore is None else restore(a[lane])) for a, restore in zip(arrays, self.restores, strict=True)
+        ]
+        for position, leaf in self.fixed:
+            leaves.insert(position, leaf)
+        return jax.tree_util.tree_unflatten(self.treedef, leaves)
+
+
+@dataclasses.dataclass
+class Entry:
+    """The host end of one crossing: static knowledge, and the call that XLA makes.
+
+    Attributes:
+      key: the lens it belongs to.
+      path: address of the loop.
+      loop: the same object for all crossings of one loop in one program.
+      site: the loop.
+      sample_every: how often a step is sent.
+      num_outer: how many loops are around this one.
+      masked: whether a lane mask is sent.
+      parts: the payloads.
+      closes: whether this crossing comes after the loop's last step.
+      kinds: how many payloads a sampled step sends.
+      lanes: size of each mapped axis, outermost first.
+    """
+
+    key: Key
+    path: Path
+    loop: object
+    site: Site
+    sample_every: int
+    num_outer: int
+    masked: bool
+    parts: tuple[Part, ...]
+    closes: bool
+    kinds: int
+    lanes: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def counted(self) -> bool:
+        """Whether the closing crossing brings the number of events, which the host cannot know under a mask."""
+        return self.closes and self.masked
+
+    def __call__(self, *arrays: Any) -> tuple[()]:
+        """Receive a crossing. Never raises: the program goes on whatever happens here."""
+        try:
+            lens = self.key.lens
+            if lens is not None:
+                lens.arrive(self, time.time(), arrays)
+        except Exception as error:  # noqa: BLE001 - see above
+            _guard.failed("receiving an event", error)
+        return ()
+
+
+@emit_p.def_effectful_abstract_eval
+def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
+    return [], {EFFECT}
+
+
+def _is_spread(ctx: Any) -> bool:
+    """Whether the program being lowered runs on several devices."""
+    axes = ctx.module_context.axis_context
+    return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
+
+
+def _lower(ctx: Any, *operands: Any, entry: Entry) -> Any:
+    if _is_spread(ctx):
+        # Several devices need the callback placed: JAX's own debug callback does that.
+        def place(*args: Any) -> list[Any]:
+            jax.debug.callback(lambda *arrays: entry(*map(np.asarray, arrays)) and None, *args)
+            return []
+
+        return mlir.lower_fun(place, multiple_results=True)(ctx, *operands)
+    mlir.emit_python_callback(ctx, entry, None, list(operands), ctx.avals_in, [], has_side_effect=True)
+    return []
+
+
+mlir.register_lowering(emit_p, _lower)
+
+
+# --- Shipping values that a host callback does not take ------------------------------------------------------
+
+
+def _narrow(dtype: Any) -> Any:
+    """A dtype of at least a byte that holds every value of a narrower one; None where there is no need."""
+    dtype = jnp.dtype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8:
+        return jnp.int8 if jnp.issubdtype(dtype, jnp.signedinteger) else jnp.uint8
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8:
+        return jnp.float32
+    return None
+
+
+def shipped(value: Any) -> tuple[Any, Callable[[np.ndarray], Any] | None]:
+    """A traced array in a form that crosses to the host, and what restores it there."""
+    value = jnp.asarray(value)
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        impl = jax.random.key_impl(value)
+        return jax.random.key_data(value), lambda data: jax.random.wrap_key_data(jnp.asarray(data), impl=impl)
+    wide = _narrow(value.dtype)
+    if wide is not None:
+        dtype = value.dtype
+        return value.astype(wide), lambda data: data.astype(dtype)
+    return value, None

@@ -1,0 +1,130 @@
+"""The host side of a lens: receives crossings, keeps the account, and hands events on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from jaxtap import _active
+from jaxtap._accounts import Accounts
+from jaxtap._config import Host, View
+from jaxtap._emit import Entry
+from jaxtap._events import TapEvent
+from jaxtap._guard import Guard, say
+from jaxtap._intercept import hooks
+from jaxtap._mark import Site
+from jaxtap._notes import notes
+from jaxtap._numbering import Numbering
+from jaxtap._recorder import FlightRecorder
+from jaxtap._records import Record, unpack
+from jaxtap._report import Report
+from jaxtap._router import PATIENCE_S, router
+
+
+class Lens:
+    """One lens: what it sees of programs (`view`), and who is told (`host`, `recorder`).
+
+    Attributes:
+      numbering: numbers for outermost loops, counted by this lens.
+      loops_elsewhere: loops bound by threads that this lens does not see, while it was open.
+      warned: whether the user has been told that something is off.
+    """
+
+    def __init__(self, view: View, host: Host, recorder: FlightRecorder | None) -> None:
+        self.view = view
+        self.host = host
+        self.recorder = recorder
+        self.numbering = Numbering()
+        self.loops_elsewhere = 0
+        self.warned = False
+        self._accounts = Accounts()
+        self._guard = Guard()
+        self._lock = threading.Lock()
+        self._paths: dict[Entry, str] = {}
+        self._alerted: set[tuple[str, str]] = set()
+        self._patient = True
+        if recorder is not None:
+            recorder._report = self.report
+
+    # --- While programs are lowered and run ------------------------------------------------------------------
+
+    def saw(self, path: str, site: Site) -> None:
+        """A loop was lowered while this lens was open."""
+        with self._lock:
+            self._accounts.saw(path, site)
+
+    def arrive(self, entry: Entry, now: float, arrays: Any) -> None:
+        """A crossing from the device, on a thread of XLA's."""
+        count, outer, mask, events, payload = unpack(entry, arrays)
+        with self._lock:
+            path = self._paths.get(entry)
+            if path is None:
+                path = self._paths[entry] = self.numbering.text(entry.path)
+            record = Record(entry, path, 0, now, count - 1, outer, mask, payload) if entry.parts else None
+            sent = 0 if record is None else len(record)
+            call = self._accounts.arrived(entry, path, count - 1, mask, events, sent)
+            if record is not None:
+                record = Record(entry, path, call, now, count - 1, outer, mask, payload)
+                if self.recorder is not None:
+                    self.recorder.add(record, sent)
+        if self.host.calls_user:
+            if record is not None:
+                router.put(lambda: self._hand_on(record))
+            if entry.closes and not outer and self._patient:
+                self._patient = router.drain(PATIENCE_S)
+
+    def _hand_on(self, record: Record) -> None:
+        """Call the user's functions, on jaxtap's own thread."""
+        for event in record.events():
+            if event.kind == "output":
+                self._tell(event, "alert_ys", self.host.alert_ys, self.host.alert_ys_once, "on_ys", self.host.on_ys)
+            else:
+                self._tell(event, "alert", self.host.alert, self.host.alert_once, "on_step", self.host.on_step)
+
+    def _tell(self, event: TapEvent, alert_name: str, alert: Any, once: bool, name: str, on_event: Any) -> None:
+        if alert is not None and not (once and (event.path, event.kind) in self._alerted):
+            message = self._guard.call(alert_name, alert, event)
+            if self._guard.call(alert_name, bool, message):
+                self._alerted.add((event.path, event.kind))
+                say(alert_line(event, message))
+        if on_event is not None:
+            self._guard.call(name, on_event, event)
+
+    # --- Afterwards ------------------------------------------------------------------------------------------
+
+    def report(self) -> Report:
+        """The account so far."""
+        with self._lock:
+            loops, sites = self._accounts.report(), self._accounts.sites()
+        dropped = self.recorder.dropped if self.recorder is not None else 0
+        return Report(
+            loops=loops,
+            dropped=dropped,
+            failures=dict(self._guard.failures),
+            notes=notes(self.view, loops, sites, self._guard.failures, dropped, self.loops_elsewhere),
+        )
+
+
+def alert_line(event: TapEvent, message: Any) -> str:
+    """The line that an alert prints."""
+    lane = f" lane {event.lane}" if event.lane else ""
+    total = "?" if event.total is None else event.total
+    text = message if isinstance(message, str) else "alert"
+    return f"[tap] FAIL {event.path} {event.step}/{total}{lane}: {text}"
+
+
+class Opening:
+    """A lens held open over some code: in this thread, or in all."""
+
+    def __init__(self, lens: Lens, key: _active.Key, everywhere: bool = False) -> None:
+        self._lens, self._key, self._everywhere = lens, key, everywhere
+
+    def open(self) -> None:
+        """From here on programs are seen."""
+        hooks.acquire()
+        _active.enter(self._key, self._lens, self._everywhere)
+
+    def close(self) -> None:
+        """From here on they are not."""
+        _active.leave(self._key, self._lens, self._everywhere)
+        hooks.release()

@@ -1,0 +1,138 @@
+"""The mark: a primitive without outputs that stands beside the values to be seen and goes where they go."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax.extend import core as jcore
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+
+from jaxtap._jaxprs import EFFECT, WeakMemo, inner, map_subjaxprs, rewrap, subjaxprs, with_eqns
+
+mark_p = jcore.Primitive("jaxtap_mark")
+mark_p.multiple_results = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Root:
+    """An outermost boundary whose number is not fixed yet: each recording numbers those it meets from 0.
+
+    Attributes:
+      op: its name in an address, such as `"scan"`.
+      call_site: file and line of the user's call.
+      bodies: file and line of each body function.
+      names: names of the leaves, which tell apart two loops made by one helper function.
+    """
+
+    op: str
+    call_site: str
+    bodies: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+Path = tuple["Root | str", ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """What is known of a loop where it was written.
+
+    Attributes:
+      op: `"scan"` or `"while_loop"`.
+      kind: `"carry"` or `"output"`.
+      source: `"file.py:42 (function)"` of the body.
+      names: name of each leaf, in the order of the user's pytree.
+      total: trip count, or None.
+      treedef: structure of the leaves, or None where it is not known.
+    """
+
+    op: str
+    kind: str
+    source: str
+    names: tuple[str, ...]
+    total: int | None
+    treedef: Any = None
+
+
+def mark_eqn(operands: list[Any], site: Site, path: Path, lenses: tuple[Any, ...], source_info: Any) -> Any:
+    """An equation marking `operands`: the leaves of `site`, then values that only witness which axes are mapped."""
+    params = {"site": site, "path": path, "lenses": lenses, "layers": ()}
+    return jcore.new_jaxpr_eqn(operands, [], mark_p, params, {EFFECT}, source_info)
+
+
+def is_mark(eqn: Any) -> bool:
+    """Whether an equation is a mark."""
+    return eqn.primitive is mark_p
+
+
+def own_marks(jaxpr: Any) -> list[Any]:
+    """The marks that belong to the loop whose body is `jaxpr`."""
+    return [eqn for eqn in inner(jaxpr).eqns if is_mark(eqn)]
+
+
+_has_marks = WeakMemo()
+
+
+def has_marks(jaxpr: Any) -> bool:
+    """Whether a jaxpr holds a mark, at any depth."""
+
+    def look() -> bool:
+        return any(is_mark(e) or any(map(has_marks, subjaxprs(e))) for e in inner(jaxpr).eqns)
+
+    return _has_marks.get(inner(jaxpr), None, look)
+
+
+_stripped = WeakMemo()
+
+
+def strip(jaxpr: Any) -> Any:
+    """The jaxpr without its marks, at any depth."""
+    if not has_marks(jaxpr):
+        return jaxpr
+
+    def make() -> Any:
+        eqns = [map_subjaxprs(e, lambda _, sub: strip(sub)) for e in inner(jaxpr).eqns if not is_mark(e)]
+        return with_eqns(inner(jaxpr), eqns)
+
+    return rewrap(jaxpr, _stripped.get(inner(jaxpr), None, make))
+
+
+@mark_p.def_effectful_abstract_eval
+def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
+    return [], {EFFECT}
+
+
+@mark_p.def_impl
+def _impl(*_: Any, **__: Any) -> list[Any]:
+    return []
+
+
+def _batch(args: Any, dims: Any, *, layers: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    """Leave the operands as they are and note the new axis, so that they still are the loop's own variables."""
+    sizes = (a.shape[d] for a, d in zip(args, dims, strict=True) if isinstance(d, int))
+    layer = (next(sizes), tuple(d if isinstance(d, int) else None for d in dims))
+    mark_p.bind(*args, layers=(*layers, layer), **params)
+    return [], []
+
+
+def _jvp(primals: Any, _: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    mark_p.bind(*primals, **params)
+    return [], []
+
+
+def _partial_eval_custom(_: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    """Under checkpoint, announce a step where it is first computed and not again where it is recomputed."""
+    if any(unknown):
+        missing = [v for v, inst in zip(eqn.invars, instantiated, strict=True) if not inst]
+        return None, eqn, [], [], missing
+    return eqn, None, [], [], []
+
+
+batching.primitive_batchers[mark_p] = _batch
+ad.primitive_jvps[mark_p] = _jvp
+ad.primitive_transposes[mark_p] = lambda _, *args, **__: [None] * len(args)
+pe.partial_eval_jaxpr_custom_rules[mark_p] = _partial_eval_custom
+# A mark says nothing by itself: the loop around it is realised, or it is silent.
+mlir.register_lowering(mark_p, lambda *_, **__: [])

@@ -1,0 +1,87 @@
+"""Crossings as they arrived, and the events that they hold. Events are made only when someone asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxtap._emit import Entry
+from jaxtap._events import TapEvent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One crossing: the same step of all lanes, with every payload that a lens sends of it.
+
+    Attributes:
+      entry: static knowledge of the loop and of the payload.
+      path: address, as the recording writes it.
+      call: which execution of that address this is.
+      time: arrival, in seconds since the epoch.
+      step: 0-based iteration index.
+      outer: step of each enclosing loop.
+      mask: which lanes have run the step, or None for all.
+      arrays: the payloads, one after the other.
+    """
+
+    entry: Entry
+    path: str
+    call: int
+    time: float
+    step: int
+    outer: tuple[int, ...]
+    mask: np.ndarray | None
+    arrays: list[np.ndarray]
+
+    def __len__(self) -> int:
+        """How many events the crossing holds."""
+        lanes = math.prod(self.entry.parts[0].lanes) if self.mask is None else int(self.mask.sum())
+        return lanes * len(self.entry.parts)
+
+    def events(self) -> Iterator[TapEvent]:
+        """The events, payload by payload and lane by lane."""
+        at = 0
+        for part in self.entry.parts:
+            arrays = self.arrays[at : at + len(part.restores)]
+            at += len(part.restores)
+            for lane in np.ndindex(part.lanes):
+                if self.mask is not None and not self.mask[lane]:
+                    continue
+                yield TapEvent(
+                    path=self.path,
+                    step=self.step,
+                    value=part.value(arrays, lane),
+                    total=part.site.total,
+                    kind=part.site.kind,
+                    lane=lane,
+                    outer=self.outer,
+                    call=self.call,
+                    time=self.time,
+                    source=part.site.source,
+                )
+
+    def named_events(self) -> Iterator[tuple[TapEvent, tuple[str, ...]]]:
+        """The events, each with what the leaves of its value are called in a table."""
+        columns = {part.site.kind: part.columns for part in self.entry.parts}
+        return ((event, columns[event.kind]) for event in self.events())
+
+
+def unpack(entry: Entry, arrays: Any) -> tuple[int, tuple[int, ...], np.ndarray | None, int | None, list[np.ndarray]]:
+    """A crossing in its pieces: steps done, outer steps, mask, number of events (when counted), payload.
+
+    Everything is copied: XLA takes its buffers back when the call returns.
+    """
+    at = 1 + entry.num_outer
+    outer = tuple(int(a) for a in arrays[1:at])
+    mask = events = None
+    if entry.masked:
+        mask = np.array(arrays[at])
+        at += 1
+    if entry.counted:
+        events = int(arrays[at])
+        at += 1
+    return int(arrays[0]), outer, mask, events, [np.array(a) for a in arrays[at:]]

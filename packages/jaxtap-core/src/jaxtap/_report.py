@@ -1,0 +1,103 @@
+"""Accounting: what a lens saw, what it should have received, what it did receive, and why not more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopReport:
+    """The account of one address.
+
+    Attributes:
+      path: address of the loop.
+      source: where its body was written.
+      op: `"scan"` or `"while_loop"`.
+      selected: whether the lens's filters let it through; without, nothing is sent and nothing is counted.
+      executions: how often it began, as far as the lens was told.
+      unfinished: how many of those have not ended (or had not when the lens was closed).
+      expected: events that its finished executions should have sent, given `sample_every`.
+      delivered: events that arrived from finished executions.
+      partial: events that arrived from unfinished executions.
+      sampled_out: steps of finished executions, counted as events, that `sample_every` left out.
+    """
+
+    path: str
+    source: str
+    op: str
+    selected: bool = True
+    executions: int = 0
+    unfinished: int = 0
+    expected: int = 0
+    delivered: int = 0
+    partial: int = 0
+    sampled_out: int = 0
+
+    @property
+    def missing(self) -> int:
+        """Events expected but not delivered."""
+        return self.expected - self.delivered
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The account of one recording.
+
+    Attributes:
+      loops: one account for each address, in the order in which they were met.
+      dropped: events that a bounded recorder has dropped.
+      failures: how often each user function, sink or selector has raised.
+      unknown: primitives whose jaxprs were passed through without being entered.
+      notes: what is off, in plain sentences; empty when nothing is.
+      attached: False for a recorder that no lens fills, which has nothing to account for.
+    """
+
+    loops: tuple[LoopReport, ...] = ()
+    dropped: int = 0
+    failures: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    attached: bool = True
+
+    @property
+    def expected(self) -> int:
+        """Events that should have arrived."""
+        return sum(loop.expected for loop in self.loops)
+
+    @property
+    def delivered(self) -> int:
+        """Events that have arrived."""
+        return sum(loop.delivered + loop.partial for loop in self.loops)
+
+    @property
+    def sampled_out(self) -> int:
+        """Steps left out by `sample_every`, counted as events."""
+        return sum(loop.sampled_out for loop in self.loops)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is off."""
+        return self.attached and not self.notes
+
+    def __repr__(self) -> str:
+        if not self.attached:
+            return "no lens fills this recorder, so there is nothing to account for"
+        lines = [
+            f"{len(self.loops)} loops, {self.delivered} events delivered of {self.expected} expected, "
+            f"{self.sampled_out} sampled out, {self.dropped} dropped, {sum(self.failures.values())} callbacks failed"
+        ]
+        width = max((len(loop.path) for loop in self.loops), default=0)
+        lines += [f"  {loop.path:<{width}}  {_line(loop)}  {loop.source}" for loop in self.loops]
+        lines += [f"  {what} raised {count} times" for what, count in self.failures.items()]
+        lines += [f"  not entered: {name}" for name in self.unknown]
+        lines += [f"  ! {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def _line(loop: LoopReport) -> str:
+    if not loop.selected:
+        return "filtered out"
+    text = f"{loop.executions} x, {loop.delivered}/{loop.expected} events"
+    if loop.partial or loop.unfinished:
+        text += f", {loop.unfinished} unfinished with {loop.partial}"
+    return text

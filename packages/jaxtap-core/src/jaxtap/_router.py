@@ -1,0 +1,77 @@
+"""The thread on which user functions run: never one of XLA's, so that they may call JAX, block or raise."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxtap._guard import Guard
+
+# How long a finished program waits for user functions to catch up, so that `jax.effects_barrier()` covers
+# them as it covers those of `jax.debug.callback`. A function that itself waits for the program gives up this
+# much once, instead of waiting forever.
+PATIENCE_S = 2.0
+
+_guard = Guard()
+
+
+class Router:
+    """Runs jobs one after the other on a daemon thread, started when the first job comes."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def put(self, job: Callable[[], Any]) -> None:
+        """Run `job` after those put before it."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="jaxtap", daemon=True)
+                    self._thread.start()
+        self._jobs.put(job)
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
+                _guard.failed("a user function", error)
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until the jobs put so far have run; False if `timeout` seconds were not enough."""
+        if self._thread is None or threading.current_thread() is self._thread:
+            return True
+        done = threading.Event()
+        self._jobs.put(done.set)
+        return done.wait(timeout)
+
+
+router = Router()
+
+
+def settle() -> None:
+    """Wait until what the programs of this thread have sent has arrived and has been handed on.
+
+    Raises:
+      jax.errors.JaxRuntimeError: if one of the programs has failed.
+    """
+    try:
+        jax.effects_barrier()
+    finally:
+        router.drain()
+
+
+@atexit.register
+def _at_exit() -> None:
+    try:
+        settle()
+    except Exception as error:  # noqa: BLE001 - a failed program has been reported to whoever ran it
+        _guard.failures.setdefault(repr(error), 1)
