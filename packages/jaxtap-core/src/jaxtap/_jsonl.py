@@ -60,6 +60,7 @@ class JSONLWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file = _LineFile(self.path)
+        self._lock = threading.RLock()
         self._replaced = 0
         # Not at exit: JAX waits for outstanding callbacks then, and their events shall still be written.
         weakref.finalize(self, self._file.close).atexit = False
@@ -107,14 +108,16 @@ class JSONLWriter:
 
     def _replace(self, value: Any) -> dict[str, str]:
         text = _short_repr(value)
-        if not self._replaced:
+        with self._lock:
+            first = not self._replaced
+            self._replaced += 1
+        if first:
             warn(
                 f"jaxtap: {self.path}: a value of type {type(value).__name__} is written as its repr, {text}: it is no "
                 "array, scalar, string or pytree of these. Return arrays from select to have them read back. Further "
                 "ones are counted in JSONLWriter.replaced, not warned about.",
                 stacklevel=3,
             )
-        self._replaced += 1
         return {"repr()": text}
 
 

@@ -124,6 +124,8 @@ def _is_sent(key: Key, mark: Any, text: str) -> bool:
         lens.saw(text, site)
     if selection is None or site.op not in view.ops:
         return False
+    if site.kind == "output" and not site.names:
+        return False
     if view.max_depth is not None and text.count("/") > view.max_depth:
         return False
     if view.where is not None and not view.where.value(text):

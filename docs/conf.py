@@ -1,0 +1,31 @@
+"""Sphinx settings. The build fails on any warning and on any public name that no page documents."""
+
+import sys
+from pathlib import Path
+
+import jaxtap
+
+sys.path.insert(0, str(Path(__file__).parent / "ext"))
+
+project = "jaxtap"
+author = "the jaxtap developers"
+copyright = author
+version = release = jaxtap.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "sphinx.ext.napoleon",
+    "coverage_check",
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"jaxtap {release}"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True

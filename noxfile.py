@@ -1,0 +1,150 @@
+"""The project's tasks; `nox -l` lists them. Versions and dependency groups come from pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.11.12"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).parent
+PACKAGES = ("jaxtap-core", "jaxtap-blackjax", "jaxtap-flax", "jaxtap-optax")
+DIST = ROOT / "dist"
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+JAX_FOR_PYTHON: dict[str, str] = PYPROJECT["tool"]["jaxtap"]["jax-for-python"]
+OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def release(python: str) -> tuple[int, ...]:
+    return tuple(map(int, python.split(".")))
+
+
+def runs(python: str | Path) -> bool:
+    """Whether `python` starts. pyenv puts a shim on PATH for each version it has; those of inactive ones fail."""
+    try:
+        return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def pyenv_bin(python: str) -> Path | None:
+    """The folder that holds pyenv's newest release of a Python such as "3.12"."""
+    roots = [Path.home() / ".pyenv"]
+    if pyenv := shutil.which("pyenv"):
+        roots.insert(0, Path(pyenv).resolve().parent.parent)
+    if root := os.environ.get("PYENV_ROOT"):
+        roots.insert(0, Path(root))
+    for root in roots:
+        releases = [path for path in root.glob(f"versions/{python}.*") if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+        for path in sorted(releases, key=lambda path: release(path.name), reverse=True):
+            if runs(path / "bin" / "python"):
+                return path / "bin"
+    return None
+
+
+def find(python: str) -> bool:
+    """Whether nox can use this Python; if it is pyenv's, it is put on PATH, where nox looks."""
+    if python == OWN_PYTHON:
+        return True
+    if folder := pyenv_bin(python):
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        return True
+    return any(runs(Path(folder, f"python{python}")) for folder in os.environ["PATH"].split(os.pathsep))
+
+
+PYTHONS = sorted(JAX_FOR_PYTHON, key=release)
+if release(OWN_PYTHON) > release(PYTHONS[-1]):
+    # A machine that has only a newer Python still has something to test with.
+    PYTHONS.append(OWN_PYTHON)
+FOUND = [python for python in PYTHONS if find(python)]
+NEWEST = FOUND[-1] if FOUND else PYTHONS[-1]
+FLOOR = next(python for python in PYTHONS if JAX_FOR_PYTHON.get(python) == "jax-floor")
+
+
+def group(*names: str) -> tuple[str, ...]:
+    return nox.project.dependency_groups(PYPROJECT, *names)
+
+
+def jax_for(session: nox.Session) -> str:
+    """The dependency group with this session's JAX."""
+    return JAX_FOR_PYTHON.get(str(session.python), "jax-newest")
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """Install the wheels that `wheels` has built, the JAX for this Python, and the groups."""
+    wheels = sorted(map(str, DIST.glob("*.whl")))
+    session.install(*wheels, *group(jax_for(session), *groups))
+    # pip leaves an installed wheel of the same version alone, whatever is in the new one.
+    session.install("--force-reinstall", "--no-deps", *wheels)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build the source distributions, and from those the wheels, into dist/."""
+    session.install(*group("build"))
+    shutil.rmtree(DIST, ignore_errors=True)
+    for package in PACKAGES:
+        session.run(
+            "python", "-m", "build", "--no-isolation", "--outdir", str(DIST), f"packages/{package}", silent=True
+        )
+
+
+@nox.session(python=NEWEST, requires=["wheels"])
+def demo(session: nox.Session) -> None:
+    """Hold the lens over BlackJAX's warmup and NUTS on the eight-schools data."""
+    install(session, "demo")
+    session.run("python", "demo/eight_schools.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=PYTHONS, requires=["wheels"])
+def tests(session: nox.Session) -> None:
+    """Run pytest against the built wheels; what follows `--` goes to pytest."""
+    install(session, "test")
+    session.run("pytest", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting with ruff."""
+    session.install(*group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session(python=NEWEST)
+def types(session: nox.Session) -> None:
+    """Check the packages' types with pyright."""
+    session.install(*group(jax_for(session), "types"))
+    session.run("pyright", *session.posargs)
+
+
+@nox.session(python=NEWEST, requires=["wheels"])
+def docs(session: nox.Session) -> None:
+    """Build the documentation, execute its examples, and fail on any warning or undocumented name."""
+    install(session, "docs")
+    for builder in ("html", "doctest"):
+        session.run("sphinx-build", "-W", "--keep-going", "-b", builder, "docs", f"docs/_build/{builder}")
+
+
+@nox.session(python=NEWEST, requires=["wheels"])
+def bench(session: nox.Session) -> None:
+    """Compare the speed of jaxtap with that of jax-tap 0.3.1."""
+    install(session)
+    session.run("python", "bench/run.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
+def clients(session: nox.Session) -> None:
+    """Run other libraries' programs, unmodified, under a lens."""
+    install(session, "clients")
+    session.run("python", "tests/clients", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
