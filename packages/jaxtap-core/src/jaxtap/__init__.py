@@ -3,9 +3,29 @@
 from jaxtap._api import emergency_restore, original_scan, record, verbose
 from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
+from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
 from jaxtap._realise import install as _install
-from jaxtap._recorder import FlightRecorder
+from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._report import LoopReport, Report
+from jaxtap._version import __version__
+
+__all__ = [
+    "Events",
+    "FlightRecorder",
+    "JSONLWriter",
+    "JaxtapWarning",
+    "Leaves",
+    "LoopReport",
+    "Report",
+    "SelectError",
+    "TapEvent",
+    "__version__",
+    "emergency_restore",
+    "original_scan",
+    "read_jsonl",
+    "record",
+    "verbose",
+]
 
 _install()

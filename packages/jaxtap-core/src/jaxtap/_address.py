@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jaxtap._jaxprs import WeakMemo, inner, label, map_subjaxprs, rewrap, scan_p, subjaxprs, while_p, with_eqns
-from jaxtap._mark import Path, has_marks, is_mark
+from jaxtap._jaxprs import (
+    WeakMemo,
+    cond_p,
+    function_source,
+    inner,
+    label,
+    map_subjaxprs,
+    remat_p,
+    rewrap,
+    scan_p,
+    subjaxprs,
+    while_p,
+    with_eqns,
+)
+from jaxtap._mark import Path, has_marks, is_mark, own_marks
 
 # Called on each loop equation that a walk meets, to mark it where that has not happened yet.
 Marker = Callable[[Any], Any]
@@ -44,12 +57,54 @@ def adopt(jaxpr: Any, head: Path, mark: Marker, key: Any) -> Any:
 
 def _adopt_eqn(eqn: Any, head: Path, mark: Marker, key: Any) -> Any:
     if is_loop(eqn):
-        return map_subjaxprs(mark(eqn), lambda _, sub: behead(sub, head))
+        eqn = mark(eqn)
+    if is_loop(eqn) or is_addressed(eqn):
+        return map_subjaxprs(eqn, lambda _, sub: behead(sub, head))
 
     def into(name: str, sub: Any) -> Any:
         return adopt(sub, (*head, *branch(eqn, name)), mark, key)
 
     return map_subjaxprs(eqn, into)
+
+
+def is_addressed(eqn: Any) -> bool:
+    """Whether the marks in a `cond` or a checkpoint know it as the outermost boundary around them."""
+    if eqn.primitive is not cond_p and eqn.primitive is not remat_p:
+        return False
+    first = next((found for sub in subjaxprs(eqn) if (found := first_mark(sub)) is not None), None)
+    return first is not None and first.params["path"][0].bodies == bodies(eqn)
+
+
+def bodies(eqn: Any) -> tuple[str, ...]:
+    """Where the functions in an equation were written."""
+    return tuple(function_source(sub) for sub in subjaxprs(eqn))
+
+
+def first_mark(jaxpr: Any) -> Any:
+    """The first mark in a jaxpr, at any depth, or None."""
+    for eqn in inner(jaxpr).eqns:
+        if is_mark(eqn):
+            return eqn
+        for sub in subjaxprs(eqn):
+            found = first_mark(sub)
+            if found is not None:
+                return found
+    return None
+
+
+def is_adopted(jaxpr: Any) -> bool:
+    """Whether the marks in a jaxpr already know the boundary that holds it."""
+    for eqn in inner(jaxpr).eqns:
+        first = next((found for sub in subjaxprs(eqn) if (found := first_mark(sub)) is not None), None)
+        if first is None:
+            continue
+        if is_loop(eqn):
+            own = [mark for sub in subjaxprs(eqn) for mark in own_marks(sub)]
+            return not own or len(own[0].params["path"]) > 1
+        if eqn.primitive is cond_p or eqn.primitive is remat_p:
+            return not is_addressed(eqn)
+        return any(map(is_adopted, subjaxprs(eqn)))
+    return False
 
 
 def branch(eqn: Any, parameter: str) -> tuple[str, ...]:

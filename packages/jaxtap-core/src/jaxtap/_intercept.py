@@ -18,7 +18,7 @@ from jax.extend import source_info_util
 from jax.interpreters import mlir
 
 from jaxtap import _active
-from jaxtap._address import adopt
+from jaxtap._address import adopt, is_adopted
 from jaxtap._guard import Guard
 from jaxtap._jaxprs import (
     EFFECT,
@@ -187,10 +187,9 @@ def with_addresses(op: str, params: dict[str, Any], keys: tuple[Any, ...], call_
     """The parameters of a `cond` or a checkpoint, with the addresses of the loops in it continued."""
     found = [(name, value) for name, value in params.items() if is_jaxpr(value) or name == "branches"]
     jaxprs = [j for _, value in found for j in (value if isinstance(value, tuple) else (value,))]
-    bodies = tuple(function_source(j) for j in jaxprs)
-    if any(_is_addressed(j, op, bodies) for j in jaxprs) or is_recomputation():
+    if any(map(is_adopted, jaxprs)) or is_recomputation():
         return params
-    root = Root(op, call_site, bodies)
+    root = Root(op, call_site, tuple(map(function_source, jaxprs)))
 
     def mark_inside(eqn: Any) -> Any:
         changed = with_marks(eqn.primitive, eqn.params, keys, None, source_info_util.summarize(eqn.source_info))
@@ -203,19 +202,6 @@ def with_addresses(op: str, params: dict[str, Any], keys: tuple[Any, ...], call_
         else:
             new[name] = adopt(value, (root,), mark_inside, keys)
     return new
-
-
-def _is_addressed(jaxpr: Any, op: str, bodies: Sequence[str]) -> bool:
-    """Whether the marks in a jaxpr already know the boundary around them."""
-    for eqn in inner(jaxpr).eqns:
-        if is_mark(eqn):
-            first = eqn.params["path"][0]
-            return isinstance(first, Root) and first.op == op and first.bodies == tuple(bodies)
-        for value in eqn.params.values():
-            subs = value if isinstance(value, (tuple, list)) else (value,)
-            if any(is_jaxpr(sub) and _is_addressed(sub, op, bodies) for sub in subs):
-                return True
-    return False
 
 
 # --- The hook ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from jax.extend import core as jcore
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters import partial_eval as pe
 
-from jaxtap._jaxprs import EFFECT, WeakMemo, inner, map_subjaxprs, rewrap, subjaxprs, with_eqns
+from jaxtap._jaxprs import EFFECT, WeakMemo, inner, is_jaxpr, map_subjaxprs, rewrap, subjaxprs, while_p, with_eqns
 
 mark_p = jcore.Primitive("jaxtap_mark")
 mark_p.multiple_results = True
@@ -65,6 +65,16 @@ def mark_eqn(operands: list[Any], site: Site, path: Path, lenses: tuple[Any, ...
 def is_mark(eqn: Any) -> bool:
     """Whether an equation is a mark."""
     return eqn.primitive is mark_p
+
+
+def leaves_of(mark: Any) -> list[Any]:
+    """The operands of a mark that are leaves of the user's state, without the witnesses."""
+    return list(mark.invars[: len(mark.params["site"].names)])
+
+
+def is_output(mark: Any) -> bool:
+    """Whether a mark stands for what a scan step returns."""
+    return mark.params["site"].kind == "output"
 
 
 def own_marks(jaxpr: Any) -> list[Any]:
@@ -125,11 +135,64 @@ def _jvp(primals: Any, _: Any, **params: Any) -> tuple[list[Any], list[Any]]:
 def _partial_eval_custom(_: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
     """Under checkpoint, announce a step where it is first computed and not again where it is recomputed."""
     if any(unknown):
+        # Part of what is seen is known only later: there it is announced.
         missing = [v for v, inst in zip(eqn.invars, instantiated, strict=True) if not inst]
         return None, eqn, [], [], missing
     return eqn, None, [], [], []
 
 
+class _Staging:
+    """A trace that stages a `while_loop` without its marks, for the copy that computes its primal again."""
+
+    def __init__(self, trace: Any) -> None:
+        self._trace = trace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trace, name)
+
+    def default_process_primitive(self, primitive: Any, tracers: Any, params: dict[str, Any], *rest: Any) -> Any:
+        """Stage the primitive as the trace does, silently."""
+        return self._trace.default_process_primitive(primitive, tracers, quiet(params), *rest)
+
+
+def quiet(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of an equation with all marks taken out."""
+    return {name: strip(value) if is_jaxpr(value) else value for name, value in params.items()}
+
+
+def _is_announced_first(params: dict[str, Any], unknown: list[bool]) -> bool:
+    """Whether the part of a `while_loop` that partial evaluation runs at once holds its marks."""
+    body = inner(params["body_jaxpr"])
+    late = {v for v, u in zip(body.invars, unknown[params["cond_nconsts"] :], strict=True) if u}
+    return any(unknown) and not any(v in late for mark in own_marks(body) for v in mark.invars if isinstance(v, jcore.Var))
+
+
+def _once_in_linearize(rule: Any) -> Any:
+    """Partial evaluation runs the known part of a `while_loop` and stages all of it again: announce the first."""
+
+    def partial_eval(trace: Any, *tracers: Any, **params: Any) -> Any:
+        unknown = [not t.is_known() for t in tracers]
+        if has_marks(params["body_jaxpr"]) and _is_announced_first(params, unknown):
+            trace = _Staging(trace)
+        return rule(trace, *tracers, **params)
+
+    return partial_eval
+
+
+def _once_in_checkpoint(rule: Any) -> Any:
+    """As above, for partial evaluation of the equations under a checkpoint."""
+
+    def partial_eval(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+        known, staged, *rest = rule(saveable, unknown, instantiated, eqn)
+        if known is not None and staged is not None and any(map(has_marks, subjaxprs(known))):
+            staged = map_subjaxprs(staged, lambda _, sub: strip(sub))
+        return known, staged, *rest
+
+    return partial_eval
+
+
+pe.custom_partial_eval_rules[while_p] = _once_in_linearize(pe.custom_partial_eval_rules[while_p])
+pe.partial_eval_jaxpr_custom_rules[while_p] = _once_in_checkpoint(pe.partial_eval_jaxpr_custom_rules[while_p])
 batching.primitive_batchers[mark_p] = _batch
 ad.primitive_jvps[mark_p] = _jvp
 ad.primitive_transposes[mark_p] = lambda _, *args, **__: [None] * len(args)

@@ -18,8 +18,8 @@ from jaxtap._mark import Path, Site, is_mark
 from jaxtap._numbering import Numbering
 from jaxtap._table import leaf_columns
 
-# Reads the values of some variables of the loop's body.
-Read = Callable[[Sequence[Any]], list[Any]]
+# Reads the values of a mark's leaves.
+Read = Callable[[Any], list[Any]]
 Layers = tuple[tuple[int, tuple[int | None, ...]], ...]
 
 
@@ -181,9 +181,9 @@ def _select(emitter: Emitter, mark: Any, selection: Selection, read: Read) -> tu
 
     run: Any = one_lane
     count = len(site.names)
-    for size, dims in emitter.layers:
+    for size, dims in mark.params["layers"]:
         run = jax.vmap(run, in_axes=(list(dims[:count]),), axis_size=size)
-    arrays = run(read(mark.invars[:count]))
+    arrays = run(read(mark))
     return arrays, Part(site, emitter.lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"])
 
 

@@ -32,8 +32,8 @@ from jaxtap._jaxprs import (
     subjaxprs,
     while_p,
 )
-from jaxtap._mark import has_marks, is_mark, own_marks, strip
-from jaxtap._payload import Emitter, emitters, payload, seen
+from jaxtap._mark import has_marks, is_mark, is_output, leaves_of, own_marks, quiet, strip
+from jaxtap._payload import Emitter, Read, emitters, payload, seen
 from jaxtap._slices import Slice, output_position, sliced
 from jaxtap._twin import needs_twin
 
@@ -107,12 +107,12 @@ class Crossings:
                 head.append(events)
         emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
 
-    def step(self, emitter: Emitter, count: Any, mask: Any, read: Callable[[Any], Any]) -> None:
+    def step(self, emitter: Emitter, count: Any, mask: Any, read: Read) -> None:
         """Inside the loop: send the step that ended before this one, if it is sampled."""
         wanted = due(count, emitter.view.sample_every, mask)
         lax.cond(wanted, lambda: self.send(emitter, count, mask, read, closes=False), lambda: None)
 
-    def close(self, emitter: Emitter, count: Any, mask: Any, read: Callable[[Any], Any], events: Any) -> None:
+    def close(self, emitter: Emitter, count: Any, mask: Any, read: Read, events: Any) -> None:
         """After the loop: send the last step, if it is sampled, and how many there were."""
         wanted = due(count, emitter.view.sample_every, mask)
         if isinstance(wanted, bool):
@@ -150,8 +150,7 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
 
 def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
     """The results of a loop as it is without any lens."""
-    clean = {name: strip(value) if is_jaxpr(value) else value for name, value in params.items()}
-    return primitive.bind(*args, **clean)
+    return primitive.bind(*args, **quiet(params))
 
 
 def _index(stacked: Any, i: Any) -> Any:
@@ -164,18 +163,25 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
     body = inner(closed)
     const_values, carry, xs = args[:num_consts], args[num_consts : num_consts + num_carry], args[num_consts + num_carry :]
     crossings = Crossings(own_marks(body), around)
+    carry_vars, x_vars = body.invars[num_consts : num_consts + num_carry], body.invars[num_consts + num_carry :]
     y_vars = body.outvars[num_carry:]
     late = _late_outputs(crossings, body, num_consts, num_carry)
 
     def place(i: Any) -> Any:
         return length - i - 1 if reverse else i
 
-    def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Callable[[Any], list[Any]]:
-        """Reads the operands of a mark as they stood after step `i`."""
-        known = dict(zip(body.constvars, consts(closed), strict=True))
-        known |= dict(zip(body.invars, [*const_values, *carry, *(Slice(_index, x, place(i)) for x in xs)], strict=True))
+    def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Read:
+        """Reads the leaves of a mark as they stood after step `i`."""
+        fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(zip(body.invars, const_values))
+        fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
+        state = fixed | dict(zip(carry_vars, carry, strict=True))
         outs = {var: Slice(_index, ys, place(i)) for var, ys in zip(y_vars, yss, strict=True) if not is_literal(var)}
-        return lambda operands: sliced(body, operands, known, outs | dict(zip(late, kept, strict=True)))
+        outs |= dict(zip(late, kept, strict=True))
+
+        def read(mark: Any) -> list[Any]:
+            return sliced(body, leaves_of(mark), fixed, outs) if is_output(mark) else sliced(body, leaves_of(mark), state)
+
+        return read
 
     def step(state: Any) -> Any:
         i, carry, yss, kept = state
@@ -208,9 +214,7 @@ def _late_outputs(crossings: Crossings, body: Any, num_consts: int, num_carry: i
     settled = [*body.constvars, *body.invars[:num_consts], *body.invars[num_consts + num_carry :]]
     for emitter in crossings.emitters:
         for mark in emitter.marks:
-            if mark.params["site"].kind != "output":
-                continue
-            for operand in mark.invars[: len(mark.params["site"].names)]:
+            for operand in leaves_of(mark) if is_output(mark) else ():
                 found = is_literal(operand) or operand in settled or operand in late
                 if not found and output_position(body, operand, num_carry) is None:
                     late.append(operand)
@@ -231,10 +235,10 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
         (pred,), _ = walk(cond_jaxpr, [*cond_consts, *carry], around.inside(i))
         return pred.any() if pred_shape else pred
 
-    def reader(carry: Any) -> Callable[[Any], list[Any]]:
+    def reader(carry: Any) -> Read:
         known = dict(zip(body.constvars, consts(closed), strict=True))
         known |= dict(zip(body.invars, [*body_consts, *carry], strict=True))
-        return lambda operands: sliced(body, operands, known, {})
+        return lambda mark: sliced(body, leaves_of(mark), known)
 
     def masks(emitter: Emitter, pred: Any) -> Any:
         mask = aligned(around, emitter.lanes)

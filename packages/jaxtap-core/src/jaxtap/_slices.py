@@ -26,7 +26,9 @@ def _read(value: Any) -> Any:
     return value.read() if isinstance(value, Slice) else value
 
 
-def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any]) -> list[Any]:
+def sliced(
+    body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any] | None = None
+) -> list[Any]:
     """Values of some variables of a body, from those of its arguments and settled outputs.
 
     Args:
@@ -35,6 +37,7 @@ def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict
       known: values of the body's arguments.
       outs: values of outputs that the loop has kept.
     """
+    outs = outs or {}
     values = known | outs
     for operand in operands:
         if is_literal(operand) or operand in values:
