@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
-
 from jaxtap._emit import Entry
 from jaxtap._mark import Site
 from jaxtap._report import LoopReport
@@ -45,19 +43,19 @@ class Accounts:
         """A loop was lowered."""
         self._loops.setdefault(path, _Loop(site))
 
-    def arrived(self, entry: Entry, path: str, step: int, mask: Any, events: int | None, sent: int) -> int:
+    def arrived(self, entry: Entry, path: str, count: int, events: int | None, sent: int) -> int:
         """A crossing came in; returns which execution of its address it belongs to.
 
         Args:
           entry: static knowledge of the crossing.
           path: address, as the recording writes it.
-          step: 0-based index of the last step done.
-          mask: lanes that have run it.
-          events: for a closing crossing under a mask, how many events the execution has sent in each payload.
+          count: steps done, negative or zero if those were all.
+          events: under a mask, how many events the execution has sent so far in each payload.
           sent: how many events this crossing holds.
         """
         loop = self._loops.setdefault(path, _Loop(entry.site))
         loop.selected = True
+        step = abs(count) - 1
         running = self._open.get(entry.loop)
         # The same loop beginning anew tells that its last execution was cut off.
         if running is None or (sent and step <= running.last):
@@ -67,7 +65,7 @@ class Accounts:
             running.last = step
             running.events += sent
             loop.partial += sent
-        if entry.closes:
+        if count <= 0:
             del self._open[entry.loop]
             loop.ended += 1
             loop.partial -= running.events

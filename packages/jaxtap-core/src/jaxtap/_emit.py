@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,7 +68,6 @@ class Entry:
       num_outer: how many loops are around this one.
       masked: whether a lane mask is sent.
       parts: the payloads.
-      closes: whether this crossing comes after the loop's last step.
       kinds: how many payloads a sampled step sends.
       lanes: size of each mapped axis, outermost first.
     """
@@ -80,7 +80,6 @@ class Entry:
     num_outer: int
     masked: bool
     parts: tuple[Part, ...]
-    closes: bool
     kinds: int
     lanes: tuple[int, ...]
 
@@ -90,10 +89,9 @@ class Entry:
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    @property
-    def counted(self) -> bool:
-        """Whether the closing crossing brings the number of events, which the host cannot know under a mask."""
-        return self.closes and self.masked
+    def events_in(self, mask: np.ndarray | None) -> int:
+        """How many events a crossing holds."""
+        return len(self.parts) * (math.prod(self.lanes) if mask is None else int(mask.sum()))
 
     def __call__(self, *arrays: Any) -> tuple[()]:
         """Receive a crossing. Never raises: the program goes on whatever happens here."""

@@ -60,17 +60,15 @@ class Lens:
             path = self._paths.get(entry)
             if path is None:
                 path = self._paths[entry] = self.numbering.text(entry.path)
-            record = Record(entry, path, 0, now, count - 1, outer, mask, payload) if entry.parts else None
-            sent = 0 if record is None else len(record)
-            call = self._accounts.arrived(entry, path, count - 1, mask, events, sent)
-            if record is not None:
-                record = Record(entry, path, call, now, count - 1, outer, mask, payload)
-                if self.recorder is not None:
-                    self.recorder.add(record, sent)
+            sent = entry.events_in(mask)
+            call = self._accounts.arrived(entry, path, count, events, sent)
+            record = Record(entry, path, call, now, abs(count) - 1, outer, mask, payload) if sent else None
+            if record is not None and self.recorder is not None:
+                self.recorder.add(record, sent)
         if self.host.calls_user:
             if record is not None:
                 router.put(lambda: self._hand_on(record))
-            if entry.closes and not outer and self._patient:
+            if count <= 0 and not outer and self._patient:
                 self._patient = router.drain(PATIENCE_S)
 
     def _hand_on(self, record: Record) -> None:

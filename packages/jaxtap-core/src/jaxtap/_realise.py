@@ -8,7 +8,6 @@ not be fused the way it is without a lens, and the program's own result would mo
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,8 +33,8 @@ from jaxtap._jaxprs import (
 )
 from jaxtap._mark import has_marks, is_mark, is_output, leaves_of, own_marks, quiet, strip
 from jaxtap._payload import Emitter, Read, emitters, payload, seen
-from jaxtap._slices import Slice, output_position, sliced
-from jaxtap._twin import needs_twin
+from jaxtap._seal import constant_of, is_one_piece, sealed, stepwise
+from jaxtap._slices import Slice, output_position, read, sliced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +45,13 @@ class Around:
       steps: step of each enclosing loop, outermost first.
       lanes: sizes of the mapped axes that `mask` runs over, outermost first.
       mask: which lanes are still running, or None where all are.
-      twin: whether this is the copy of a loop that exists for its events only.
+      seals: whether the backend compiles loops as one piece, so that they need sealing.
     """
 
     steps: tuple[Any, ...] = ()
     lanes: tuple[int, ...] = ()
     mask: Any = None
-    twin: bool = False
+    seals: bool = False
 
     def inside(self, step: Any, lanes: tuple[int, ...] = (), mask: Any = None) -> Around:
         """The surroundings of what lies in a loop's body."""
@@ -81,56 +80,48 @@ class Crossings:
         self.emitters = emitters(marks)
         self.loop = object()
 
-    def __bool__(self) -> bool:
-        return bool(self.emitters)
-
-    def send(self, emitter: Emitter, count: Any, mask: Any, read: Any, closes: bool, events: Any = None) -> None:
-        """One crossing: what is read (or nothing), `count` steps after the loop's start."""
+    def _send(self, emitter: Emitter, count: Any, mask: Any, events: Any, read: Read | None) -> None:
+        """One crossing: the number of steps done, negative if there are no more, and what is read of the last."""
         arrays, parts = payload(emitter, read) if read is not None else ([], ())
         entry = Entry(
-            emitter.key,
-            emitter.path,
-            self.loop,
-            emitter.site,
-            emitter.view.sample_every,
-            len(self.around.steps),
-            mask is not None,
-            parts,
-            closes,
-            len(emitter.marks),
-            emitter.lanes,
+            key=emitter.key,
+            path=emitter.path,
+            loop=self.loop,
+            site=emitter.site,
+            sample_every=emitter.view.sample_every,
+            num_outer=len(self.around.steps),
+            masked=mask is not None,
+            parts=parts,
+            kinds=len(emitter.marks),
+            lanes=emitter.lanes,
         )
-        head = [count, *self.around.steps]
-        if mask is not None:
-            head.append(mask)
-            if closes:
-                head.append(events)
+        head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
         emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
 
-    def step(self, emitter: Emitter, count: Any, mask: Any, read: Read) -> None:
-        """Inside the loop: send the step that ended before this one, if it is sampled."""
-        wanted = due(count, emitter.view.sample_every, mask)
-        lax.cond(wanted, lambda: self.send(emitter, count, mask, read, closes=False), lambda: None)
-
-    def close(self, emitter: Emitter, count: Any, mask: Any, read: Read, events: Any) -> None:
-        """After the loop: send the last step, if it is sampled, and how many there were."""
-        wanted = due(count, emitter.view.sample_every, mask)
-        if isinstance(wanted, bool):
-            self.send(emitter, count, mask, read if wanted else None, closes=True, events=events)
+    def step(self, emitter: Emitter, i: Any, last: Any, mask: Any, events: Any, read: Read) -> None:
+        """After step `i`: send it if it is sampled and some lane has run it; say if it was the last."""
+        count = jnp.where(last, -i - 1, i + 1)
+        wanted: Any = True if emitter.view.sample_every == 1 else i % emitter.view.sample_every == 0
+        if mask is not None:
+            wanted = wanted & mask.any()
+        if wanted is True:
+            self._send(emitter, count, mask, events, read)
             return
-        lax.cond(
-            wanted,
-            lambda: self.send(emitter, count, mask, read, closes=True, events=events),
-            lambda: self.send(emitter, count, mask, None, closes=True, events=events),
-        )
 
+        def close() -> None:
+            lax.cond(last, lambda: self._send(emitter, count, mask, events, None), lambda: None)
 
-def due(count: Any, sample_every: int, mask: Any) -> Any:
-    """Whether the step before the `count`-th is sent: there is one, it is sampled, and some lane has run it."""
-    wanted: Any = count > 0
-    if sample_every > 1:
-        wanted = wanted & ((count - 1) % sample_every == 0)
-    return wanted if mask is None else wanted & mask.any()
+        lax.cond(wanted, lambda: self._send(emitter, count, mask, events, read), close)
+
+    def none(self, count: Any, masks: Callable[[Emitter], Any]) -> None:
+        """After a loop that made no step: say so."""
+        for emitter in self.emitters:
+            mask = masks(emitter)
+            send = lambda e=emitter, m=mask: self._send(e, jnp.int32(0), m, jnp.int32(0), None)  # noqa: E731
+            if isinstance(count, int):
+                send()
+            else:
+                lax.cond(count == 0, send, lambda: None)
 
 
 # --- Loops ---------------------------------------------------------------------------------------------------
@@ -139,11 +130,12 @@ def due(count: Any, sample_every: int, mask: Any) -> Any:
 def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around: Around) -> list[Any]:
     """The results of a marked loop, with its crossings written out."""
     bodies = [value for value in params.values() if is_jaxpr(value)]
-    if not any(map(seen, bodies)):
-        return bare(primitive, params, args)
-    if not around.twin and needs_twin(primitive, params):
-        results = bare(primitive, params, args)
-        realise(primitive, params, args, dataclasses.replace(around, twin=True))
+    if not any([seen(body) for body in bodies]):
+        return bare(primitive, params, list(map(read, args)))
+    if primitive is scan_p and params["unroll"] != 1:
+        # Unrolled steps are fused into one another. They stay so, and a copy beside them sends the events.
+        results = bare(primitive, params, list(map(read, args)))
+        realise(primitive, {**params, "unroll": 1}, args, around)
         return results
     return (_realise_scan if primitive is scan_p else _realise_while)(params, list(args), around)
 
@@ -162,16 +154,18 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
     closed, length, reverse = params["jaxpr"], params["length"], params["reverse"]
     body = inner(closed)
     const_values, carry, xs = args[:num_consts], args[num_consts : num_consts + num_carry], args[num_consts + num_carry :]
-    crossings = Crossings(own_marks(body), around)
+    carry = list(map(read, carry))
     carry_vars, x_vars = body.invars[num_consts : num_consts + num_carry], body.invars[num_consts + num_carry :]
     y_vars = body.outvars[num_carry:]
+    crossings = Crossings(own_marks(body), around)
     late = _late_outputs(crossings, body, num_consts, num_carry)
+    whole = around.seals and not _holds_realised(closed)
 
     def place(i: Any) -> Any:
         return length - i - 1 if reverse else i
 
     def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Read:
-        """Reads the leaves of a mark as they stood after step `i`."""
+        """Reads the leaves of a mark as they stand after step `i`."""
         fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(zip(body.invars, const_values))
         fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
         state = fixed | dict(zip(carry_vars, carry, strict=True))
@@ -184,32 +178,36 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
         return read
 
     def step(state: Any) -> Any:
-        i, carry, yss, kept = state
-        for emitter in crossings.emitters:
-            mask = aligned(around, emitter.lanes)
-            crossings.step(emitter, i, mask, reader(carry, yss, kept, i - 1))
-        x = [_index(x, place(i)) for x in xs]
-        outs, kept = walk(closed, [*const_values, *carry, *x], around.inside(i), late)
+        i, carry, yss, _ = state
+        x = [Slice(_index, x, place(i)) for x in xs]
+        outs, kept = walk(closed, [*const_values, *carry, *x], around.inside(i), late, i if not whole else None)
         yss = [
             lax.dynamic_update_index_in_dim(ys, y, place(i), 0, allow_negative_indices=False)
             for ys, y in zip(yss, outs[num_carry:], strict=True)
         ]
         return i + 1, outs[:num_carry], yss, kept
 
+    def step_and_send(state: Any) -> Any:
+        i = state[0]
+        state = stepwise(i, step, state) if whole else step(state)
+        _, carry, yss, kept = state
+        for emitter in crossings.emitters:
+            mask = aligned(around, emitter.lanes)
+            events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
+            crossings.step(emitter, i, i == length - 1, mask, events, reader(carry, yss, kept, i))
+        return state
+
+    if length == 0:
+        crossings.none(0, lambda emitter: aligned(around, emitter.lanes))
     yss = [jnp.zeros((length, *var.aval.shape), var.aval.dtype) for var in y_vars]
     kept = [jnp.zeros(var.aval.shape, var.aval.dtype) for var in late]
     state = (jnp.int32(0), carry, yss, kept)
-    _, carry, yss, kept = lax.while_loop(lambda s: s[0] < length, step, state) if length else state
-    for emitter in crossings.emitters:
-        mask = aligned(around, emitter.lanes)
-        sampled = math.ceil(length / emitter.view.sample_every)
-        events = None if mask is None else mask.sum(dtype=jnp.int32) * sampled
-        crossings.close(emitter, length, mask, reader(carry, yss, kept, length - 1), events)
+    _, carry, yss, _ = lax.while_loop(lambda s: s[0] < length, step_and_send, state) if length else state
     return [*carry, *yss]
 
 
 def _late_outputs(crossings: Crossings, body: Any, num_consts: int, num_carry: int) -> list[Any]:
-    """Outputs to be seen that the loop does not keep: they are carried on to the next step."""
+    """Outputs to be seen that the loop does not keep: they are carried out of the step."""
     late: list[Any] = []
     settled = [*body.constvars, *body.invars[:num_consts], *body.invars[num_consts + num_carry :]]
     for emitter in crossings.emitters:
@@ -226,14 +224,17 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
     cond_jaxpr, closed = params["cond_jaxpr"], params["body_jaxpr"]
     body = inner(closed)
     cond_consts, body_consts, carry = args[:num_cond], args[num_cond : num_cond + num_body], args[num_cond + num_body :]
+    carry = list(map(read, carry))
     crossings = Crossings(own_marks(body), around)
-    pred_shape = inner(cond_jaxpr).outvars[0].aval.shape
+    pred_aval = inner(cond_jaxpr).outvars[0].aval
+    batched = bool(pred_aval.shape)
     quiet_cond = strip(cond_jaxpr)
+    whole = around.seals and not _holds_realised(closed)
+    whole_cond = around.seals and not _holds_realised(cond_jaxpr)
 
-    def going_on(state: Any) -> Any:
-        i, carry, *_ = state
+    def going_on(i: Any, carry: Any) -> Any:
         (pred,), _ = walk(cond_jaxpr, [*cond_consts, *carry], around.inside(i))
-        return pred.any() if pred_shape else pred
+        return pred
 
     def reader(carry: Any) -> Read:
         known = dict(zip(body.constvars, consts(closed), strict=True))
@@ -242,42 +243,44 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
 
     def masks(emitter: Emitter, pred: Any) -> Any:
         mask = aligned(around, emitter.lanes)
-        own = None if pred is None else emitter.over_lanes(pred, body.invars[num_body:])
+        own = emitter.over_lanes(pred, body.invars[num_body:]) if batched else None
         return mask if own is None else own if mask is None else own & mask
 
     def step(state: Any) -> Any:
-        i, carry, ran, events = state
-        for emitter in crossings.emitters:
-            crossings.step(emitter, i, masks(emitter, ran), reader(carry))
-        if not pred_shape:
-            outs, _ = walk(closed, [*body_consts, *carry], around.inside(i))
-            return i + 1, outs, ran, _counted(events, i)
+        i, carry = state
+        seal = None if whole else i
+        if not batched:
+            outs, _ = walk(closed, [*body_consts, *carry], around.inside(i), seal=seal)
+            return i + 1, outs
         (running,), _ = walk(quiet_cond, [*cond_consts, *carry], around)
-        lanes, mask = _lane_mask(body, running, crossings, masks, num_body)
-        outs, _ = walk(closed, [*body_consts, *carry], around.inside(i, lanes, mask))
-        outs = [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
-        return i + 1, outs, running, _counted(events, i, running)
+        lanes, mask = _lane_mask(body, running, crossings, masks)
+        outs, _ = walk(closed, [*body_consts, *carry], around.inside(i, lanes, mask), seal=seal)
+        return i + 1, [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
 
-    def _counted(events: Any, i: Any, running: Any = None) -> Any:
-        """Events so far of each lens, where the host cannot work them out."""
-        new = []
-        for emitter, count in zip(crossings.emitters, events, strict=True):
-            mask = masks(emitter, running)
-            if mask is not None:
-                sampled = i % emitter.view.sample_every == 0
-                count = count + jnp.where(sampled, mask.sum(dtype=jnp.int32), 0)
-            new.append(count)
-        return new
+    def step_and_send(state: Any) -> Any:
+        i, carry, running, events = state
+        _, carry = stepwise(i, step, (i, carry)) if whole else step((i, carry))
+        if whole_cond:
+            (pred,) = sealed(i, lambda: [going_on(i + 1, carry)], [pred_aval])
+        else:
+            pred = going_on(i + 1, carry)
+        ran = [masks(emitter, running) for emitter in crossings.emitters]
+        events = [
+            n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
+            for n, e, mask in zip(events, crossings.emitters, ran, strict=True)
+        ]
+        for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
+            crossings.step(emitter, i, ~pred.any(), mask, n, reader(carry))
+        return i + 1, carry, pred, events
 
-    ran = jnp.zeros(pred_shape, bool) if pred_shape else None
-    state = (jnp.int32(0), list(carry), ran, [jnp.int32(0) for _ in crossings.emitters])
-    count, carry, ran, events = lax.while_loop(going_on, step, state)
-    for emitter, sent in zip(crossings.emitters, events, strict=True):
-        crossings.close(emitter, count, masks(emitter, ran), reader(carry), sent)
+    first = going_on(jnp.int32(0), carry)
+    state = (jnp.int32(0), carry, first, [jnp.int32(0) for _ in crossings.emitters])
+    count, carry, _, _ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
+    crossings.none(count, lambda emitter: masks(emitter, first))
     return list(carry)
 
 
-def _lane_mask(body: Any, running: Any, crossings: Crossings, masks: Any, num_body: int) -> tuple[Any, Any]:
+def _lane_mask(body: Any, running: Any, crossings: Crossings, masks: Any) -> tuple[Any, Any]:
     """Which lanes run this step, for the loops inside it."""
     for emitter in crossings.emitters or emitters(own_marks(body), silent=True):
         return emitter.lanes, masks(emitter, running)
@@ -293,24 +296,45 @@ def _choose(running: Any, new: Any, old: Any) -> Any:
 # --- Everything between loops --------------------------------------------------------------------------------
 
 
-def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = ()) -> tuple[list[Any], list[Any]]:
-    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`."""
+def walk(
+    closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = (), seal: Any = None
+) -> tuple[list[Any], list[Any]]:
+    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`.
+
+    Args:
+      closed: the jaxpr.
+      args: values of its arguments.
+      around: the loops around it.
+      want: variables whose values are wanted besides its results.
+      seal: a counter with which to seal what lies between the loops, where XLA would compile it all as one piece.
+    """
     jaxpr = inner(closed)
     values = dict(zip(jaxpr.constvars, consts(closed), strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+    if not (around.seals and is_one_piece(jaxpr)):
+        seal = None
 
     def value(atom: Any) -> Any:
-        return atom.val if is_literal(atom) else values[atom]
+        return atom.val if is_literal(atom) else read(values[atom])
 
-    for marked, eqns in runs(jaxpr.eqns):
+    parts = runs(jaxpr.eqns)
+    for at, (marked, eqns) in enumerate(parts):
         if marked:
             (eqn,) = eqns
-            outs = _enter(eqn, [value(v) for v in eqn.invars], around)
-            values.update(zip(eqn.outvars, outs, strict=True))
+            ins = [v.val if is_literal(v) else values[v] for v in eqn.invars]
+            values.update(zip(eqn.outvars, _enter(eqn, ins, around), strict=True))
+            continue
+        later = {v for _, rest in parts[at + 1 :] for e in rest for v in e.invars if not is_literal(v)}
+        later.update(v for v in (*jaxpr.outvars, *want) if not is_literal(v))
+        needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
+        gives = [v for e in eqns for v in e.outvars if v in later or e.effects]
+        gives = [v for v in gives if type(v).__name__ != "DropVar"]
+        run = evaluator(jaxpr, eqns, needs, gives)
+        ins = [values[v] for v in needs]
+        if seal is None or not gives:
+            outs = run(*map(read, ins))
         else:
-            needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
-            gives = [v for e in eqns for v in e.outvars if type(v).__name__ != "DropVar"]
-            outs = evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs))
-            values.update(zip(gives, outs, strict=True))
+            outs = sealed(seal, lambda run=run, ins=ins: run(*map(read, ins)), [v.aval for v in gives])
+        values.update(zip(gives, outs, strict=True))
     return [value(v) for v in jaxpr.outvars], [value(v) for v in want]
 
 
@@ -329,11 +353,22 @@ def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     return found
 
 
+def _holds_realised(closed: Any) -> bool:
+    """Whether a jaxpr holds a loop of which something is sent."""
+    return any(seen(sub) for eqn in inner(closed).eqns for sub in subjaxprs(eqn))
+
+
 def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
     """Evaluate an equation that holds marked loops."""
     primitive, params = eqn.primitive, eqn.params
     if primitive is scan_p or primitive is while_p:
         return realise(primitive, params, args, around)
+    if primitive is jit_p and _is_plain(params):
+        return walk(params["jaxpr"], args, around)[0]
+    if primitive.name in CALLS:
+        (called,) = subjaxprs(eqn)
+        return walk(called, args, around)[0]
+    args = list(map(read, args))
     if primitive.name == "cond":
         branches = [lambda *ops, b=b: walk(b, ops, around)[0] for b in params["branches"]]
         return lax.switch(args[0], branches, *args[1:])
@@ -341,23 +376,12 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
         if params["differentiated"] and params["prevent_cse"]:
             args = lax.optimization_barrier(args)
         return walk(params["jaxpr"], args, around)[0]
-    if primitive is jit_p and _is_plain(params):
-        return walk(params["jaxpr"], args, around)[0]
-    if primitive.name in CALLS:
-        (called,) = subjaxprs(eqn)
-        return walk(called, args, around)[0]
     # Left as it is: the loops inside are realised on their own, when this equation is lowered.
     outs = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
-    needs = list(dict.fromkeys(v for v in eqn.invars if not is_literal(v)))
     values = {v: a for v, a in zip(eqn.invars, args, strict=True) if not is_literal(v)}
-    part = evaluator(_container(eqn), [eqn], needs, outs)(*(values[v] for v in needs))
-    given = dict(zip(outs, part, strict=True))
+    found = evaluator(inner(next(subjaxprs(eqn))), [eqn], list(values), outs)(*values.values())
+    given = dict(zip(outs, found, strict=True))
     return [given.get(v) for v in eqn.outvars]
-
-
-def _container(eqn: Any) -> Any:
-    """Any open jaxpr, to be cut down to one equation."""
-    return inner(next(subjaxprs(eqn)))
 
 
 def _is_plain(params: dict[str, Any]) -> bool:
@@ -378,8 +402,11 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         if not any(has_marks(value) for value in params.values() if is_jaxpr(value)):
             return rule(ctx, *args, **params)
 
+        around = Around(seals=ctx.module_context.platforms == ("cpu",))
+        held = [constant_of(arg, aval) for arg, aval in zip(args, ctx.avals_in, strict=True)]
+
         def run(*values: Any) -> list[Any]:
-            return realise(primitive, params, values, Around())
+            return realise(primitive, params, [h or v for h, v in zip(held, values, strict=True)], around)
 
         return mlir.lower_fun(run, multiple_results=True)(ctx, *args)
 

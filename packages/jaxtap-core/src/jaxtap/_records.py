@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,11 +36,6 @@ class Record:
     mask: np.ndarray | None
     arrays: list[np.ndarray]
 
-    def __len__(self) -> int:
-        """How many events the crossing holds."""
-        lanes = math.prod(self.entry.parts[0].lanes) if self.mask is None else int(self.mask.sum())
-        return lanes * len(self.entry.parts)
-
     def events(self) -> Iterator[TapEvent]:
         """The events, payload by payload and lane by lane."""
         at = 0
@@ -71,7 +65,7 @@ class Record:
 
 
 def unpack(entry: Entry, arrays: Any) -> tuple[int, tuple[int, ...], np.ndarray | None, int | None, list[np.ndarray]]:
-    """A crossing in its pieces: steps done, outer steps, mask, number of events (when counted), payload.
+    """A crossing in its pieces: steps done (negative if those were all), outer steps, mask, events so far, payload.
 
     Everything is copied: XLA takes its buffers back when the call returns.
     """
@@ -79,9 +73,6 @@ def unpack(entry: Entry, arrays: Any) -> tuple[int, tuple[int, ...], np.ndarray 
     outer = tuple(int(a) for a in arrays[1:at])
     mask = events = None
     if entry.masked:
-        mask = np.array(arrays[at])
-        at += 1
-    if entry.counted:
-        events = int(arrays[at])
-        at += 1
+        mask, events = np.array(arrays[at]), int(arrays[at + 1])
+        at += 2
     return int(arrays[0]), outer, mask, events, [np.array(a) for a in arrays[at:]]

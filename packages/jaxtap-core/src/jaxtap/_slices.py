@@ -9,6 +9,7 @@ from jax import lax
 
 from jaxtap._jaxprs import evaluator, is_literal
 from jaxtap._mark import is_mark
+from jaxtap._seal import Constant
 
 
 class Slice:
@@ -19,11 +20,12 @@ class Slice:
 
     def read(self) -> Any:
         """The slice."""
-        return self._cut(self._stacked, self._i)
+        return self._cut(read(self._stacked), self._i)
 
 
-def _read(value: Any) -> Any:
-    return value.read() if isinstance(value, Slice) else value
+def read(value: Any) -> Any:
+    """A value that may yet have to be cut out, or written as a constant."""
+    return value.read() if isinstance(value, (Slice, Constant)) else value
 
 
 def sliced(
@@ -45,15 +47,15 @@ def sliced(
         turned = _turned(body, operand, outs)
         if turned is not None:
             var, order = turned
-            values[operand] = lax.transpose(_read(values[var]), order)
+            values[operand] = lax.transpose(read(values[var]), order)
     missing = [v for v in operands if not is_literal(v) and v not in values]
     if missing:
         eqns = _producers(body, missing, values)
         needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
         values.update(
-            zip(missing, evaluator(body, eqns, needs, missing)(*(_read(values[v]) for v in needs)), strict=True)
+            zip(missing, evaluator(body, eqns, needs, missing)(*(read(values[v]) for v in needs)), strict=True)
         )
-    return [v.val if is_literal(v) else _read(values[v]) for v in operands]
+    return [v.val if is_literal(v) else read(values[v]) for v in operands]
 
 
 def _producers(body: Any, wanted: Sequence[Any], values: dict[Any, Any]) -> list[Any]:
