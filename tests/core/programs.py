@@ -55,7 +55,9 @@ def fori(v):
 
 
 def fori_dynamic(v):
-    return lax.fori_loop(0, jax.jit(lambda x: jnp.int32(5) + x.astype(jnp.int32)[0] * 0)(v), lambda i, c: jnp.cos(c) + i, v)
+    return lax.fori_loop(
+        0, jax.jit(lambda x: jnp.int32(5) + x.astype(jnp.int32)[0] * 0)(v), lambda i, c: jnp.cos(c) + i, v
+    )
 
 
 def mapped(v):
@@ -287,9 +289,7 @@ PROGRAMS: dict[str, Program] = {
     "many_types": Program(many_types, {"scan[0]": 3}, {"scan[0]": 3}),
     "weak": Program(weak, {"scan[0]": 4}),
     "with_effects": Program(with_effects, {"scan[0]": 3}),
-    "loop_in_condition": Program(
-        loop_in_condition, {"while[0]": 3, "while[0]/cond/scan[0]": 8}, smooth=False
-    ),
+    "loop_in_condition": Program(loop_in_condition, {"while[0]": 3, "while[0]/cond/scan[0]": 8}, smooth=False),
     "matrix": Program(matrix, {"scan[0]": 4}, {"scan[0]": 4}),
     "solved": Program(solved, {"while[0]": 2}, smooth=False, forward=False),
     "same_line": Program(same_line, {"scan[0]": 6}, {"scan[0]": 6}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+
 from jaxtap._emit import Entry
 from jaxtap._mark import Site
 from jaxtap._report import LoopReport

@@ -164,7 +164,9 @@ def _is_announced_first(params: dict[str, Any], unknown: list[bool]) -> bool:
     """Whether the part of a `while_loop` that partial evaluation runs at once holds its marks."""
     body = inner(params["body_jaxpr"])
     late = {v for v, u in zip(body.invars, unknown[params["cond_nconsts"] :], strict=True) if u}
-    return any(unknown) and not any(v in late for mark in own_marks(body) for v in mark.invars if isinstance(v, jcore.Var))
+    return any(unknown) and not any(
+        v in late for mark in own_marks(body) for v in mark.invars if isinstance(v, jcore.Var)
+    )
 
 
 def _once_in_linearize(rule: Any) -> Any:

@@ -214,7 +214,11 @@ def _apply(selection: Selection, leaves: Leaves, site: Site, path: str) -> Any:
         return tuple(leaves)
     function = selection.function.value
     try:
-        return function(leaves, path=path) if _by_keyword(selection, function) else _call(selection, function, leaves, path)
+        return (
+            function(leaves, path=path)
+            if _by_keyword(selection, function)
+            else _call(selection, function, leaves, path)
+        )
     except Exception as error:
         raise SelectError(
             f"select failed on {path} ({site.source}), whose {site.kind} leaves are: "

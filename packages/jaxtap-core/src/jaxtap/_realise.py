@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
@@ -33,7 +32,7 @@ from jaxtap._jaxprs import (
 )
 from jaxtap._mark import has_marks, is_mark, is_output, leaves_of, own_marks, quiet, strip
 from jaxtap._payload import Emitter, Read, emitters, payload, seen
-from jaxtap._seal import constant_of, is_one_piece, sealed, stepwise
+from jaxtap._seal import is_cheap, is_one_piece, is_pure, sealed, stepwise
 from jaxtap._slices import Slice, output_position, read, sliced
 
 
@@ -46,12 +45,14 @@ class Around:
       lanes: sizes of the mapped axes that `mask` runs over, outermost first.
       mask: which lanes are still running, or None where all are.
       seals: whether the backend compiles loops as one piece, so that they need sealing.
+      twin: whether this is the copy of a loop that is made for its events.
     """
 
     steps: tuple[Any, ...] = ()
     lanes: tuple[int, ...] = ()
     mask: Any = None
     seals: bool = False
+    twin: bool = False
 
     def inside(self, step: Any, lanes: tuple[int, ...] = (), mask: Any = None) -> Around:
         """The surroundings of what lies in a loop's body."""
@@ -131,11 +132,15 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     """The results of a marked loop, with its crossings written out."""
     bodies = [value for value in params.values() if is_jaxpr(value)]
     if not any([seen(body) for body in bodies]):
-        return bare(primitive, params, list(map(read, args)))
-    if primitive is scan_p and params["unroll"] != 1:
-        # Unrolled steps are fused into one another. They stay so, and a copy beside them sends the events.
-        results = bare(primitive, params, list(map(read, args)))
-        realise(primitive, {**params, "unroll": 1}, args, around)
+        return bare(primitive, params, args)
+    # Unrolled steps are fused into one another, and a small loop is computed with in ways of its own. Such a
+    # loop stays as it is, and a copy beside it sends the events.
+    unrolled = primitive is scan_p and params["unroll"] != 1
+    small = around.seals and not around.steps and all(map(is_cheap, bodies))
+    if (small or (unrolled and all(map(is_pure, bodies)))) and not around.twin:
+        results = bare(primitive, params, args)
+        copy = {**params, "unroll": 1} if unrolled else params
+        realise(primitive, copy, args, dataclasses.replace(around, twin=True))
         return results
     return (_realise_scan if primitive is scan_p else _realise_while)(params, list(args), around)
 
@@ -153,8 +158,11 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
     num_consts, num_carry = scan_counts(params)
     closed, length, reverse = params["jaxpr"], params["length"], params["reverse"]
     body = inner(closed)
-    const_values, carry, xs = args[:num_consts], args[num_consts : num_consts + num_carry], args[num_consts + num_carry :]
-    carry = list(map(read, carry))
+    const_values, carry, xs = (
+        args[:num_consts],
+        args[num_consts : num_consts + num_carry],
+        args[num_consts + num_carry :],
+    )
     carry_vars, x_vars = body.invars[num_consts : num_consts + num_carry], body.invars[num_consts + num_carry :]
     y_vars = body.outvars[num_carry:]
     crossings = Crossings(own_marks(body), around)
@@ -173,7 +181,9 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
         outs |= dict(zip(late, kept, strict=True))
 
         def read(mark: Any) -> list[Any]:
-            return sliced(body, leaves_of(mark), fixed, outs) if is_output(mark) else sliced(body, leaves_of(mark), state)
+            return (
+                sliced(body, leaves_of(mark), fixed, outs) if is_output(mark) else sliced(body, leaves_of(mark), state)
+            )
 
         return read
 
@@ -224,7 +234,6 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
     cond_jaxpr, closed = params["cond_jaxpr"], params["body_jaxpr"]
     body = inner(closed)
     cond_consts, body_consts, carry = args[:num_cond], args[num_cond : num_cond + num_body], args[num_cond + num_body :]
-    carry = list(map(read, carry))
     crossings = Crossings(own_marks(body), around)
     pred_aval = inner(cond_jaxpr).outvars[0].aval
     batched = bool(pred_aval.shape)
@@ -403,10 +412,9 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
             return rule(ctx, *args, **params)
 
         around = Around(seals=ctx.module_context.platforms == ("cpu",))
-        held = [constant_of(arg, aval) for arg, aval in zip(args, ctx.avals_in, strict=True)]
 
         def run(*values: Any) -> list[Any]:
-            return realise(primitive, params, [h or v for h, v in zip(held, values, strict=True)], around)
+            return realise(primitive, params, values, around)
 
         return mlir.lower_fun(run, multiple_results=True)(ctx, *args)
 

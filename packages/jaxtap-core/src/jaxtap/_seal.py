@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.extend import core as jcore
-from jax.interpreters import mlir
 
-from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._jaxprs import EFFECT, inner, subjaxprs
+from jaxtap._mark import is_mark
 
 # --- One step at a time --------------------------------------------------------------------------------------
 
@@ -39,51 +36,6 @@ def sealed(i: Any, run: Callable[[], Sequence[Any]], avals: Sequence[Any]) -> li
     empty = [jnp.zeros(a.shape, a.dtype) for a in avals]
     _, results = lax.while_loop(lambda s: s[0] < i + 1, lambda s: (s[0] + 1, list(run())), (i, empty))
     return results
-
-
-# --- Constants -----------------------------------------------------------------------------------------------
-
-
-class Constant:
-    """A value that the program being lowered holds as a constant, to be written where it is used.
-
-    XLA moves a loop's constant operands into its body and computes with them beforehand. Through two loops,
-    one around the other, it does not; so the constant goes into the inner one from the start.
-    """
-
-    def __init__(self, value: np.ndarray) -> None:
-        self.value = value
-
-    def read(self) -> Any:
-        """The constant, as an equation of the function being traced."""
-        return constant_p.bind(holder=self)
-
-
-constant_p = jcore.Primitive("jaxtap_constant")
-
-
-@constant_p.def_abstract_eval
-def _abstract_eval(*, holder: Constant) -> Any:
-    return jax.core.ShapedArray(holder.value.shape, holder.value.dtype)
-
-
-mlir.register_lowering(
-    constant_p, lambda _, *, holder: [mlir.ir_constant(holder.value)], inline=True
-)
-
-
-def constant_of(value: Any, aval: Any) -> Constant | None:
-    """The constant that a value of the module being lowered is; None if it is none, or of a dtype without numpy form."""
-    operation = getattr(value, "owner", None)
-    if getattr(operation, "name", None) != "stablehlo.constant" or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
-        return None
-    try:
-        found = np.array(operation.attributes["value"])
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        return None
-    if found.dtype != aval.dtype or found.shape != aval.shape:
-        return None
-    return Constant(found)
 
 
 # --- What is compiled as one piece ---------------------------------------------------------------------------
@@ -129,3 +81,36 @@ def is_one_piece(jaxpr: Any) -> bool:
     return not any(
         eqn.primitive.name in _CALLS_OUT or not all(map(is_one_piece, subjaxprs(eqn))) for eqn in inner(jaxpr).eqns
     )
+
+
+# --- What is cheap enough to be done twice -------------------------------------------------------------------
+
+# A loop this small compiles in well under a tenth of a second, and its steps take about as long as a crossing.
+_TWIN_EQUATIONS = 150
+_TWIN_BYTES = 1 << 17
+
+
+def is_cheap(jaxpr: Any) -> bool:
+    """Whether a loop with this body may run twice: it is small, and does nothing that could be noticed twice."""
+    equations, size, pure = _measure(inner(jaxpr))
+    return pure and equations <= _TWIN_EQUATIONS and size <= _TWIN_BYTES
+
+
+def is_pure(jaxpr: Any) -> bool:
+    """Whether a loop with this body does nothing that could be noticed twice."""
+    return _measure(inner(jaxpr))[2]
+
+
+def _measure(jaxpr: Any) -> tuple[int, int, bool]:
+    """Equations in a jaxpr, bytes that they write, and whether they have no effect but being seen."""
+    equations, size, pure = 0, 0, jaxpr.effects <= {EFFECT}
+    for eqn in jaxpr.eqns:
+        if is_mark(eqn):
+            continue
+        equations += 1
+        size += sum(v.aval.size * v.aval.dtype.itemsize for v in eqn.outvars if hasattr(v.aval, "dtype"))
+        inside = [_measure(inner(sub)) for sub in subjaxprs(eqn)]
+        pure = pure and (bool(inside) or EFFECT not in eqn.effects)
+        for more_equations, more_size, more_pure in inside:
+            equations, size, pure = equations + more_equations, size + more_size, pure and more_pure
+    return equations, size, pure

@@ -9,7 +9,6 @@ from jax import lax
 
 from jaxtap._jaxprs import evaluator, is_literal
 from jaxtap._mark import is_mark
-from jaxtap._seal import Constant
 
 
 class Slice:
@@ -20,17 +19,15 @@ class Slice:
 
     def read(self) -> Any:
         """The slice."""
-        return self._cut(read(self._stacked), self._i)
+        return self._cut(self._stacked, self._i)
 
 
 def read(value: Any) -> Any:
-    """A value that may yet have to be cut out, or written as a constant."""
-    return value.read() if isinstance(value, (Slice, Constant)) else value
+    """A value that may yet have to be cut out."""
+    return value.read() if isinstance(value, Slice) else value
 
 
-def sliced(
-    body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any] | None = None
-) -> list[Any]:
+def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any] | None = None) -> list[Any]:
     """Values of some variables of a body, from those of its arguments and settled outputs.
 
     Args:
