@@ -55,9 +55,11 @@ def fori(v):
 
 
 def fori_dynamic(v):
-    return lax.fori_loop(
-        0, jax.jit(lambda x: jnp.int32(5) + x.astype(jnp.int32)[0] * 0)(v), lambda i, c: jnp.cos(c) + i, v
-    )
+    # Under jit the bound is not known, and the loop is a while.
+    def f(v, n):
+        return lax.fori_loop(0, n, lambda i, c: jnp.cos(c) + i, v)
+
+    return jax.jit(f)(v, 5)
 
 
 def mapped(v):

@@ -100,8 +100,9 @@ def verbose(
       SelectError: when the program is traced, if `select` cannot be applied to a loop.
 
     >>> import jax
-    >>> g = verbose(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c * 2.0, x), on_step=lambda e: print(e.step, e.value[1]))
-    >>> y = g(1.0)
+    >>> def doubled(x):
+    ...     return jax.lax.fori_loop(0, 3, lambda i, c: c * 2.0, x)
+    >>> y = verbose(doubled, on_step=lambda event: print(event.step, event.value[1]))(1.0)
     0 2.0
     1 4.0
     2 8.0
@@ -136,11 +137,16 @@ def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
         opening = Opening(lens, key)
         opening.open()
         try:
-            result = f(*args, **kwargs)
+            try:
+                result = f(*args, **kwargs)
+            finally:
+                opening.close()
+            traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(result))
+            if not traced:
+                settle()
         finally:
-            opening.close()
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(result)):
-            settle()
+            opening.settled()
+        if not traced:
             _say_what_is_off(lens)
         return result
 
@@ -153,7 +159,7 @@ def _say_what_is_off(lens: Lens) -> None:
     if report.notes and not lens.warned:
         lens.warned = True
         more = f" ({len(report.notes) - 1} more in report())" if len(report.notes) > 1 else ""
-        warn(f"jaxtap: {report.notes[0]}{more}", stacklevel=4)
+        warn(f"jaxtap: {report.notes[0]}{more}", stacklevel=3)
 
 
 class Recording:
@@ -187,6 +193,7 @@ class Recording:
             if error is None:
                 raise
         finally:
+            self._opening.settled()
             self._key.route(None)
             _active.give_key_back(self._view, self._slot)
         if error is None:

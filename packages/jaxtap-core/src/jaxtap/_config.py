@@ -34,13 +34,13 @@ class Selection:
       names: leaf names to pick by the end of their dotted name, or None.
       single: whether one match gives the bare value instead of a dictionary.
       function: a traced function of the leaves, or None.
-      wants_path: whether that function takes the address as well.
+      path_is: how that function takes the address: `"keyword"`, `"positional"`, or `""` if it does not.
     """
 
     names: tuple[str, ...] | None = None
     single: bool = False
     function: ByIdentity | None = None
-    wants_path: bool = False
+    path_is: str = ""
 
 
 ALL_LEAVES = Selection()
@@ -84,20 +84,20 @@ class Host:
         return any((self.on_step, self.alert, self.on_ys, self.alert_ys))
 
 
-def takes_path(function: Select) -> bool:
-    """Whether a selector takes the address: a parameter named `path`, or a second positional one."""
+def takes_path(function: Select) -> str:
+    """How a selector takes the address: by a parameter named `path`, as a second positional one, or not at all."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return False
-    if "path" in parameters:
-        return True
-    positional = [
+        return ""
+    if "path" in parameters and parameters["path"].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return "keyword"
+    required = [
         p
         for p in parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
     ]
-    return len(positional) >= 2
+    return "positional" if len(required) >= 2 else ""
 
 
 def selection(argument: str, spec: SelectSpec) -> Selection:
@@ -114,7 +114,7 @@ def selection(argument: str, spec: SelectSpec) -> Selection:
     if isinstance(spec, (list, tuple)):
         return Selection(names=_names(argument, spec))
     if callable(spec):
-        return Selection(function=ByIdentity(spec), wants_path=takes_path(spec))
+        return Selection(function=ByIdentity(spec), path_is=takes_path(spec))
     raise TypeError(
         f"{argument} must be a leaf name, a list of leaf names, a function of the leaves, or None; "
         f"got {type(spec).__name__}. jaxtap.loops(f, *args) lists the names."

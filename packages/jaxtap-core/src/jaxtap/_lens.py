@@ -27,6 +27,7 @@ class Lens:
     Attributes:
       numbering: numbers for outermost loops, counted by this lens.
       loops_elsewhere: loops bound by threads that this lens does not see, while it was open.
+      held_open: how many openings of this lens are in force.
       warned: whether the user has been told that something is off.
     """
 
@@ -36,6 +37,7 @@ class Lens:
         self.recorder = recorder
         self.numbering = Numbering()
         self.loops_elsewhere = 0
+        self.held_open = 0
         self.warned = False
         self._accounts = Accounts()
         self._guard = Guard()
@@ -68,8 +70,9 @@ class Lens:
         if self.host.calls_user:
             if record is not None:
                 router.put(lambda: self._hand_on(record))
-            if count <= 0 and not outer and self._patient:
-                self._patient = router.drain(PATIENCE_S)
+            # Whoever holds the lens open waits when closing it; a compiled program that outlives it waits here.
+            if count <= 0 and not outer and not self.held_open and self._patient:
+                self._patient = router.catch_up(PATIENCE_S)
 
     def _hand_on(self, record: Record) -> None:
         """Call the user's functions, on jaxtap's own thread."""
@@ -119,6 +122,7 @@ class Opening:
 
     def open(self) -> None:
         """From here on programs are seen."""
+        self._lens.held_open += 1
         hooks.acquire()
         _active.enter(self._key, self._lens, self._everywhere)
 
@@ -126,3 +130,7 @@ class Opening:
         """From here on they are not."""
         _active.leave(self._key, self._lens, self._everywhere)
         hooks.release()
+
+    def settled(self) -> None:
+        """No one waits for this opening any more."""
+        self._lens.held_open -= 1

@@ -45,8 +45,8 @@ def notes(
 def _nothing_seen(loops_elsewhere: int) -> str:
     if loops_elsewhere:
         return (
-            f"no loop was seen in this thread, while another thread ran {loops_elsewhere}: a lens is seen by the "
-            'thread that opened it; pass threads="all" to see every thread.'
+            "no loop was seen in this thread, while another thread ran loops: a lens is seen by the thread that opened "
+            'it; pass threads="all" to see every thread.'
         )
     if jax.config.jax_disable_jit:
         return "no loop was seen: jax_disable_jit is set, under which loops run as plain Python."

@@ -214,11 +214,7 @@ def _apply(selection: Selection, leaves: Leaves, site: Site, path: str) -> Any:
         return tuple(leaves)
     function = selection.function.value
     try:
-        return (
-            function(leaves, path=path)
-            if _by_keyword(selection, function)
-            else _call(selection, function, leaves, path)
-        )
+        return _call(selection, function, leaves, path)
     except Exception as error:
         raise SelectError(
             f"select failed on {path} ({site.source}), whose {site.kind} leaves are: "
@@ -228,13 +224,7 @@ def _apply(selection: Selection, leaves: Leaves, site: Site, path: str) -> Any:
         ) from error
 
 
-def _by_keyword(selection: Selection, function: Any) -> bool:
-    if not selection.wants_path:
-        return False
-    code = getattr(function, "__code__", None)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ("path",)
-    return "path" in names
-
-
 def _call(selection: Selection, function: Any, leaves: Leaves, path: str) -> Any:
-    return function(leaves, path) if selection.wants_path else function(leaves)
+    if selection.path_is == "keyword":
+        return function(leaves, path=path)
+    return function(leaves, path) if selection.path_is == "positional" else function(leaves)

@@ -136,7 +136,7 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     # Unrolled steps are fused into one another, and a small loop is computed with in ways of its own. Such a
     # loop stays as it is, and a copy beside it sends the events.
     unrolled = primitive is scan_p and params["unroll"] != 1
-    small = around.seals and not around.steps and all(map(is_cheap, bodies))
+    small = around.seals and not around.steps and all(map(is_cheap, bodies)) and all(map(is_one_piece, bodies))
     if (small or (unrolled and all(map(is_pure, bodies)))) and not around.twin:
         results = bare(primitive, params, args)
         copy = {**params, "unroll": 1} if unrolled else params
@@ -174,16 +174,17 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Read:
         """Reads the leaves of a mark as they stand after step `i`."""
-        fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(zip(body.invars, const_values))
+        fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(
+            zip(body.invars[:num_consts], const_values, strict=True)
+        )
         fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
         state = fixed | dict(zip(carry_vars, carry, strict=True))
         outs = {var: Slice(_index, ys, place(i)) for var, ys in zip(y_vars, yss, strict=True) if not is_literal(var)}
         outs |= dict(zip(late, kept, strict=True))
 
         def read(mark: Any) -> list[Any]:
-            return (
-                sliced(body, leaves_of(mark), fixed, outs) if is_output(mark) else sliced(body, leaves_of(mark), state)
-            )
+            known = (fixed, outs) if is_output(mark) else (state, {})
+            return sliced(body, leaves_of(mark), *known)
 
         return read
 
@@ -248,7 +249,7 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
     def reader(carry: Any) -> Read:
         known = dict(zip(body.constvars, consts(closed), strict=True))
         known |= dict(zip(body.invars, [*body_consts, *carry], strict=True))
-        return lambda mark: sliced(body, leaves_of(mark), known)
+        return lambda mark: sliced(body, leaves_of(mark), known, {})
 
     def masks(emitter: Emitter, pred: Any) -> Any:
         mask = aligned(around, emitter.lanes)

@@ -12,10 +12,10 @@ import jax
 
 from jaxtap._guard import Guard
 
-# How long a finished program waits for user functions to catch up, so that `jax.effects_barrier()` covers
-# them as it covers those of `jax.debug.callback`. A function that itself waits for the program gives up this
-# much once, instead of waiting forever.
-PATIENCE_S = 2.0
+# How long a finished program waits for user functions that make no progress. It waits at all so that
+# `jax.effects_barrier()` covers them as it covers those of `jax.debug.callback`; but one that itself runs JAX
+# may need the very thread that waits.
+PATIENCE_S = 0.5
 
 _guard = Guard()
 
@@ -27,6 +27,7 @@ class Router:
         self._jobs: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._ended = 0
 
     def put(self, job: Callable[[], Any]) -> None:
         """Run `job` after those put before it."""
@@ -44,14 +45,29 @@ class Router:
                 job()
             except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
                 _guard.failed("a user function", error)
+            self._ended += 1
 
-    def drain(self, timeout: float | None = None) -> bool:
-        """Wait until the jobs put so far have run; False if `timeout` seconds were not enough."""
+    def drain(self) -> None:
+        """Wait until the jobs put so far have run."""
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._mark().wait()
+
+    def catch_up(self, patience: float) -> bool:
+        """As `drain`, but give up when no job has ended for `patience` seconds; whether they have all run."""
         if self._thread is None or threading.current_thread() is self._thread:
             return True
+        done, before = self._mark(), -1
+        while not done.wait(patience):
+            if self._ended == before:
+                return False
+            before = self._ended
+        return True
+
+    def _mark(self) -> threading.Event:
+        """An event that is set when the jobs put so far have run."""
         done = threading.Event()
         self._jobs.put(done.set)
-        return done.wait(timeout)
+        return done
 
 
 router = Router()

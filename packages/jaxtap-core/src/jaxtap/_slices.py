@@ -36,7 +36,6 @@ def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict
       known: values of the body's arguments.
       outs: values of outputs that the loop has kept.
     """
-    outs = outs or {}
     values = known | outs
     for operand in operands:
         if is_literal(operand) or operand in values:
