@@ -5,6 +5,7 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
+from jaxtap._loops import Leaf, Loop, Loops, loops
 from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._report import LoopReport, Report
@@ -15,13 +16,17 @@ __all__ = [
     "FlightRecorder",
     "JSONLWriter",
     "JaxtapWarning",
+    "Leaf",
     "Leaves",
+    "Loop",
     "LoopReport",
+    "Loops",
     "Report",
     "SelectError",
     "TapEvent",
     "__version__",
     "emergency_restore",
+    "loops",
     "original_scan",
     "read_jsonl",
     "record",

@@ -18,7 +18,7 @@ from jaxtap._numbering import Numbering
 from jaxtap._recorder import FlightRecorder
 from jaxtap._records import Record, unpack
 from jaxtap._report import Report
-from jaxtap._router import PATIENCE_S, router
+from jaxtap._router import router
 
 
 class Lens:
@@ -72,7 +72,7 @@ class Lens:
                 router.put(lambda: self._hand_on(record))
             # Whoever holds the lens open waits when closing it; a compiled program that outlives it waits here.
             if count <= 0 and not outer and not self.held_open and self._patient:
-                self._patient = router.catch_up(PATIENCE_S)
+                self._patient = router.catch_up()
 
     def _hand_on(self, record: Record) -> None:
         """Call the user's functions, on jaxtap's own thread."""
@@ -102,7 +102,7 @@ class Lens:
             loops=loops,
             dropped=dropped,
             failures=dict(self._guard.failures),
-            notes=notes(self.view, loops, sites, self._guard.failures, dropped, self.loops_elsewhere),
+            notes=notes(self.view, loops, sites, dropped, self.loops_elsewhere),
         )
 
 

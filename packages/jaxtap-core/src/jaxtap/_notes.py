@@ -16,7 +16,6 @@ def notes(
     view: View,
     loops: Sequence[LoopReport],
     sites: dict[str, Site],
-    failures: dict[str, int],
     dropped: int,
     loops_elsewhere: int,
 ) -> tuple[str, ...]:
@@ -36,7 +35,6 @@ def notes(
             )
         if loop.missing > 0:
             found.append(f"{loop.path} ({loop.source}) sent {loop.delivered} events of {loop.expected}.")
-    found += [f"{what} raised {count} times." for what, count in failures.items()]
     if dropped:
         found.append(f"{dropped} events were dropped to keep within the recorder's capacity.")
     return tuple(found)

@@ -48,7 +48,7 @@ class Report:
       dropped: events that a bounded recorder has dropped.
       failures: how often each user function, sink or selector has raised.
       unknown: primitives whose jaxprs were passed through without being entered.
-      notes: what is off, in plain sentences; empty when nothing is.
+      notes: what else is off, in plain sentences; empty when nothing is.
       attached: False for a recorder that no lens fills, which has nothing to account for.
     """
 
@@ -77,7 +77,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing is off."""
-        return self.attached and not self.notes
+        return self.attached and not self.notes and not self.failures
 
     def __repr__(self) -> str:
         if not self.attached:

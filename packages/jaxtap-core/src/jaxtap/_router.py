@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,11 @@ import jax
 
 from jaxtap._guard import Guard
 
-# How long a finished program waits for user functions that make no progress. It waits at all so that
-# `jax.effects_barrier()` covers them as it covers those of `jax.debug.callback`; but one that itself runs JAX
-# may need the very thread that waits.
-PATIENCE_S = 0.5
+# How long a finished program waits for user functions, and how long for one that makes no progress. It waits at
+# all so that `jax.effects_barrier()` covers them as it covers those of `jax.debug.callback`; but a function that
+# itself runs JAX may need the very thread that waits.
+LONGEST_WAIT_S = 5.0
+STALL_S = 0.5
 
 _guard = Guard()
 
@@ -52,13 +54,13 @@ class Router:
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._mark().wait()
 
-    def catch_up(self, patience: float) -> bool:
-        """As `drain`, but give up when no job has ended for `patience` seconds; whether they have all run."""
+    def catch_up(self) -> bool:
+        """As `drain`, but give up when jobs stall or take too long; returns whether they have all run."""
         if self._thread is None or threading.current_thread() is self._thread:
             return True
-        done, before = self._mark(), -1
-        while not done.wait(patience):
-            if self._ended == before:
+        done, before, until = self._mark(), -1, time.monotonic() + LONGEST_WAIT_S
+        while not done.wait(STALL_S):
+            if self._ended == before or time.monotonic() > until:
                 return False
             before = self._ended
         return True
