@@ -110,7 +110,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run pytest against the built wheels; what follows `--` goes to pytest."""
     install(session, "test")
-    session.run("pytest", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+    session.run("pytest", "--numprocesses=auto", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
 
 
 @nox.session

@@ -102,7 +102,8 @@ def test_same_bits_and_every_step(program: Program, transform: Transform) -> Non
     f = transform.apply(program.run)
     bare = bits(f(argument))
     for name, lens in TAPS.items():
-        if lens.get("sample_every") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
+        # Outputs alone, and sampling, are the same work for every transform: two of them will do.
+        if name != "carry and ys" and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
             continue
         with tap.record(**lens) as rec:
             result = f(argument)

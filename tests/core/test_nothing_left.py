@@ -160,8 +160,15 @@ def test_ctrl_c_in_a_long_loop() -> None:
         def f(v):
             return jax.lax.fori_loop(0, 10**9, lambda i, c: jnp.sin(c) + 1.0, v)
 
-        threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        threading.Timer(60.0, lambda: os._exit(9)).start()
+        def press():
+            # Python drops the exception where it hits a callback of the garbage collector; a user presses again.
+            time.sleep(3.0)
+            for _ in range(60):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1.0)
+            os._exit(9)
+
+        threading.Thread(target=press, daemon=True).start()
         recorder = None
         try:
             with tap.record(select="c", sample_every=100) as recorder:
@@ -173,7 +180,7 @@ def test_ctrl_c_in_a_long_loop() -> None:
     )
     assert done.returncode == 0, done
     kind, many, hook = done.stdout.split()
-    assert kind in ("KeyboardInterrupt", "JaxRuntimeError") and (many, hook) == ("True", "None")
+    assert (kind, many, hook) == ("KeyboardInterrupt", "True", "None")
 
 
 def test_events_on_the_way_at_interpreter_exit() -> None:

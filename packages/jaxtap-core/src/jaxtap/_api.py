@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 import jax
+from jax.core import Tracer
 
 from jaxtap import _active
 from jaxtap._config import (
@@ -139,9 +140,12 @@ def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
         try:
             try:
                 result = f(*args, **kwargs)
+            except jax.errors.JaxRuntimeError as error:
+                _raise_interrupt(error)
+                raise
             finally:
                 opening.close()
-            traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(result))
+            traced = any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(result))
             if not traced:
                 settle()
         finally:
@@ -153,13 +157,20 @@ def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
     return g
 
 
+def _raise_interrupt(error: BaseException) -> None:
+    """Give back as Ctrl-C what XLA has made an error of its own of: it came while an event was received."""
+    if isinstance(error, jax.errors.JaxRuntimeError) and "KeyboardInterrupt" in str(error):
+        raise KeyboardInterrupt from error
+
+
 def _say_what_is_off(lens: Lens) -> None:
     """One warning, the first time that something is off."""
     report = lens.report()
     if report.notes and not lens.warned:
         lens.warned = True
-        more = f" ({len(report.notes) - 1} more in report())" if len(report.notes) > 1 else ""
-        warn(f"jaxtap: {report.notes[0]}{more}", stacklevel=3)
+        first, *others = report.notes
+        more = f" ({len(others)} more in report())" if others else ""
+        warn(f"jaxtap: {first}{more}", stacklevel=3)
 
 
 class Recording:
@@ -198,6 +209,8 @@ class Recording:
             _active.give_key_back(self._view, self._slot)
         if error is None:
             _say_what_is_off(lens)
+        else:
+            _raise_interrupt(error)
 
 
 @overload

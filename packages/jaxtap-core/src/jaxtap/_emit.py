@@ -94,7 +94,7 @@ class Entry:
         return len(self.parts) * (math.prod(self.lanes) if mask is None else int(mask.sum()))
 
     def __call__(self, *arrays: Any) -> tuple[()]:
-        """Receive a crossing. Never raises: the program goes on whatever happens here."""
+        """Receive a crossing. The program goes on whatever fails here."""
         try:
             lens = self.key.lens
             if lens is not None:
@@ -118,8 +118,11 @@ def _is_spread(ctx: Any) -> bool:
 def _lower(ctx: Any, *operands: Any, entry: Entry) -> Any:
     if _is_spread(ctx):
         # Several devices need the callback placed: JAX's own debug callback does that.
+        def receive(*arrays: Any) -> None:
+            entry(*map(np.asarray, arrays))
+
         def place(*args: Any) -> list[Any]:
-            jax.debug.callback(lambda *arrays: entry(*map(np.asarray, arrays)) and None, *args)
+            jax.debug.callback(receive, *args)
             return []
 
         return mlir.lower_fun(place, multiple_results=True)(ctx, *operands)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
@@ -234,7 +235,7 @@ def _hooked(primitive: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _note(primitive: Any, args: Sequence[Any], params: dict[str, Any], keys: tuple[Any, ...]) -> None:
     """Let a recording number an eager loop now, in the order of the program."""
-    if any(isinstance(arg, jax.core.Tracer) for arg in args):
+    if any(isinstance(arg, Tracer) for arg in args):
         return
     own = own_marks(params["jaxpr" if primitive is scan_p else "body_jaxpr"])
     for key in keys:

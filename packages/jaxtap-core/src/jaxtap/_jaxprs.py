@@ -25,7 +25,7 @@ CALLS = frozenset(
 )
 
 # `jax.checkpoint` binds a primitive named after its second version; users know it as remat.
-_LABELS = {
+_LABELS: dict[str, str] = {
     "remat2": "remat",
     "checkpoint": "remat",
     "pjit": "jit",
@@ -39,7 +39,8 @@ EFFECT = next(iter(jax.make_jaxpr(lambda x: jax.debug.callback(lambda _: None, x
 
 def label(eqn: Any) -> str:
     """How an equation is called in an address."""
-    return _LABELS.get(eqn.primitive.name, eqn.primitive.name)
+    name: str = eqn.primitive.name
+    return _LABELS.get(name, name)
 
 
 def inner(jaxpr: Any) -> Any:
@@ -142,7 +143,9 @@ def evaluator(jaxpr: Any, eqns: Sequence[Any], needs: Sequence[Any], gives: Sequ
     part = jaxpr.replace(
         constvars=[], invars=list(needs), outvars=list(gives), eqns=list(eqns), debug_info=info, effects=set()
     )
-    return jcore.jaxpr_as_fun(part if inner(part) is part and hasattr(part, "consts") else jcore.ClosedJaxpr(part, []))
+    if not hasattr(part, "consts"):
+        part = jcore.ClosedJaxpr(part, [])  # pyright: ignore[reportPrivateImportUsage] - exported, though not as JAX marks it
+    return jcore.jaxpr_as_fun(part)
 
 
 class WeakMemo:

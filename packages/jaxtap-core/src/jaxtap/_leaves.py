@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 
@@ -58,11 +58,7 @@ class Leaves(tuple[Any, ...]):
         self._treedef = treedef
         return self
 
-    @overload
-    def __getitem__(self, key: str) -> Any: ...
-    @overload
-    def __getitem__(self, key: Any) -> Any: ...
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - accepts more
         """A leaf by index, or by the end of its dotted name.
 
         Raises:

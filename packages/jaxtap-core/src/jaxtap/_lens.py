@@ -46,7 +46,7 @@ class Lens:
         self._alerted: set[tuple[str, str]] = set()
         self._patient = True
         if recorder is not None:
-            recorder._report = self.report
+            recorder.account = self.report
 
     # --- While programs are lowered and run ------------------------------------------------------------------
 

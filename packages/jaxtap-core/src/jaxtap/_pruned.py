@@ -9,7 +9,7 @@ name is gone, leaves are shown as they were bound, and `tests/core/test_pruned.p
 from __future__ import annotations
 
 import dataclasses
-import sys
+import inspect
 from typing import Any
 
 import jax
@@ -38,8 +38,10 @@ class Pruned:
 
 def pruned(depth: int) -> Pruned | None:
     """What the function `depth` frames up, about to bind a loop, has taken out; None if it is not one of the two."""
-    frame = sys._getframe(depth + 1)
-    if frame.f_globals.get("__name__") != _MODULE:
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame and frame.f_back
+    if frame is None or frame.f_globals.get("__name__") != _MODULE:
         return None
     try:
         if frame.f_code.co_name == "scan":

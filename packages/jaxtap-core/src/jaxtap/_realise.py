@@ -426,5 +426,5 @@ def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
     for primitive in (scan_p, while_p):
         # No public name gives the present rule; `tests/core/test_private.py` fails when this one moves.
-        rule = mlir._lowerings[primitive].rule
+        rule = mlir._lowerings[primitive].rule  # pyright: ignore[reportPrivateUsage] - see above
         mlir.register_lowering(primitive, _realising(primitive, rule))

@@ -25,18 +25,18 @@ class Events(Sequence[TapEvent]):
         self._recorder = recorder
 
     def __len__(self) -> int:
-        return len(self._recorder._built())
+        return len(self._recorder.named())
 
     @overload
     def __getitem__(self, index: int) -> TapEvent: ...
     @overload
     def __getitem__(self, index: slice) -> list[TapEvent]: ...
     def __getitem__(self, index: int | slice) -> TapEvent | list[TapEvent]:
-        found = self._recorder._built()[index]
+        found = self._recorder.named()[index]
         return [event for event, _ in found] if isinstance(found, list) else found[0]
 
     def __iter__(self) -> Iterator[TapEvent]:
-        return iter([event for event, _ in self._recorder._built()])
+        return iter([event for event, _ in self._recorder.named()])
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, (Events, list)) else NotImplemented
@@ -55,6 +55,9 @@ class FlightRecorder:
     Args:
       capacity: keep only the newest this many events; None keeps all.
 
+    Attributes:
+      account: gives the report of the lens that fills this recorder.
+
     Raises:
       ValueError: if `capacity` is less than 1.
 
@@ -72,7 +75,7 @@ class FlightRecorder:
         self._events: list[tuple[TapEvent, tuple[str, ...] | None]] = []
         self._count = 0
         self._dropped = 0
-        self._report: Callable[[], Report] = lambda: Report(attached=False, dropped=self._dropped)
+        self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self._dropped)
 
     @property
     def events(self) -> Events:
@@ -102,12 +105,12 @@ class FlightRecorder:
     def _drop(self, count: int) -> None:
         """Drop the oldest events."""
         if len(self._events) < count:
-            self._built()
+            self.named()
         del self._events[:count]
         self._count -= count
         self._dropped += count
 
-    def _built(self) -> list[tuple[TapEvent, tuple[str, ...] | None]]:
+    def named(self) -> list[tuple[TapEvent, tuple[str, ...] | None]]:
         """The events kept, each with the names of its columns."""
         with self._lock:
             while self._pending:
@@ -127,7 +130,7 @@ class FlightRecorder:
 
     def report(self) -> Report:
         """What was seen and what was not: loops, events expected and delivered, failures."""
-        return self._report()
+        return self.account()
 
     def df(self, *, kind: str | None = None, path: str | None = None) -> pd.DataFrame:
         """The events as a table, one row an event.
@@ -155,7 +158,7 @@ class FlightRecorder:
         if kind not in (None, "carry", "output"):
             raise ValueError(f"kind must be 'carry' or 'output'; got {kind!r}.")
         return pd.DataFrame(
-            rows((e, n) for e, n in list(self._built()) if kind in (None, e.kind) and path in (None, e.path))
+            rows((e, n) for e, n in list(self.named()) if kind in (None, e.kind) and path in (None, e.path))
         )
 
     def __repr__(self) -> str:

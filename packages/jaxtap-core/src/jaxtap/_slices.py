@@ -27,7 +27,7 @@ def read(value: Any) -> Any:
     return value.read() if isinstance(value, Slice) else value
 
 
-def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any] | None = None) -> list[Any]:
+def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict[Any, Any]) -> list[Any]:
     """Values of some variables of a body, from those of its arguments and settled outputs.
 
     Args:
