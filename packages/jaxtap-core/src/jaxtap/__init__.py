@@ -1,6 +1,7 @@
 """A lens for running JAX programs: see what changes inside their loops, live, and leave nothing behind."""
 
 from jaxtap._api import emergency_restore, original_scan, record, verbose
+from jaxtap._clash import warn_of_clash as _warn_of_clash
 from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
@@ -34,3 +35,4 @@ __all__ = [
 ]
 
 _install()
+_warn_of_clash()

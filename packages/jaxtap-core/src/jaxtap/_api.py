@@ -51,6 +51,14 @@ def _view(
     )
 
 
+def _check_taps(taps: Sequence[Any]) -> None:
+    if tuple(taps):
+        raise NotImplementedError(
+            "taps= is accepted so that code which passes an empty sequence runs, but this release looks at loops only: "
+            "taps on single primitives are not in it. Leave taps= out, or select from the loop's state instead."
+        )
+
+
 def _host(**callbacks: Any) -> Host:
     for name, value in callbacks.items():
         if not name.endswith("_once"):
@@ -73,6 +81,7 @@ def verbose(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
+    taps: Sequence[Any] = (),
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -94,10 +103,12 @@ def verbose(
       sample_every: send steps 0, k, 2k, ... only; decided on the device.
       where: a predicate over the address; loops for which it is false send nothing.
       max_depth: send nothing from loops with more than this many others around them.
+      taps: must be empty in this release; see Raises.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
       TypeError: on entering, for an argument of the wrong type.
+      NotImplementedError: on entering, if `taps` is not empty.
       SelectError: when the program is traced, if `select` cannot be applied to a loop.
 
     >>> import jax
@@ -108,6 +119,7 @@ def verbose(
     1 4.0
     2 8.0
     """
+    _check_taps(taps)
     host = _host(
         on_step=on_step,
         alert=alert,
@@ -226,6 +238,7 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
+    taps: Sequence[Any] = (),
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -245,6 +258,7 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
+    taps: Sequence[Any] = (),
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -262,6 +276,7 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
+    taps: Sequence[Any] = (),
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -300,6 +315,7 @@ def record(
     if f is not None and threads == "all":
         raise ValueError("threads='all' is for the block form: a wrapped function is seen where it is called.")
     recorder = FlightRecorder(capacity)
+    _check_taps(taps)
     host = _host(
         on_step=on_step,
         alert=alert,
