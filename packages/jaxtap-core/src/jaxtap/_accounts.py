@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from jaxtap._emit import Entry
@@ -10,27 +9,38 @@ from jaxtap._mark import Site
 from jaxtap._report import LoopReport
 
 
-@dataclasses.dataclass
 class _Loop:
     """The account of one address."""
 
-    site: Site
-    selected: bool = False
-    executions: int = 0
-    ended: int = 0
-    expected: int = 0
-    delivered: int = 0
-    partial: int = 0
-    sampled_out: int = 0
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.selected = False
+        self.executions = 0
+        self.ended = 0
+        self.expected = 0
+        self.delivered = 0
+        self.cut_off = 0
+        self.sampled_out = 0
 
 
-@dataclasses.dataclass
-class _Execution:
-    """One execution that has begun and not ended."""
+class Execution:
+    """One execution of a loop.
 
-    call: int
-    last: int = -1
-    events: int = 0
+    Attributes:
+      call: which execution of its address it is.
+      path: that address.
+      last: the last step that has arrived.
+      events: how many events have arrived.
+    """
+
+    __slots__ = ("account", "call", "events", "last", "path")
+
+    def __init__(self, account: _Loop, path: str) -> None:
+        self.account = account
+        self.path = path
+        self.call = account.executions
+        self.last = -1
+        self.events = 0
 
 
 class Accounts:
@@ -38,55 +48,53 @@ class Accounts:
 
     def __init__(self) -> None:
         self._loops: dict[str, _Loop] = {}
-        self._open: dict[object, _Execution] = {}
+        self._sites: dict[tuple[str, str], Site] = {}
+        # Executions that have begun and not ended, by the loop they are of.
+        self.running: dict[object, Execution] = {}
 
     def saw(self, path: str, site: Site) -> None:
         """A loop was lowered."""
+        self._sites[path, site.kind] = site
         self._loops.setdefault(path, _Loop(site))
 
-    def arrived(self, entry: Entry, path: str, count: int, events: int | None, sent: int) -> int:
-        """A crossing came in; returns which execution of its address it belongs to.
+    def begin(self, entry: Entry, path: str) -> Execution:
+        """A loop has begun; if it had not ended before, it was cut off then."""
+        account = self._loops.setdefault(path, _Loop(entry.site))
+        account.selected = True
+        before = self.running.get(entry.loop)
+        if before is not None:
+            account.cut_off += before.events
+        execution = self.running[entry.loop] = Execution(account, path)
+        account.executions += 1
+        return execution
+
+    def end(self, entry: Entry, execution: Execution, steps: int, events: int | None) -> None:
+        """A loop has ended.
 
         Args:
-          entry: static knowledge of the crossing.
-          path: address, as the recording writes it.
-          count: steps done, negative or zero if those were all.
-          events: under a mask, how many events the execution has sent so far in each payload.
-          sent: how many events this crossing holds.
+          entry: static knowledge of its last crossing.
+          execution: which execution it was.
+          steps: how many steps it has made.
+          events: under a mask, how many events it has sent in each payload.
         """
-        loop = self._loops.setdefault(path, _Loop(entry.site))
-        loop.selected = True
-        step = abs(count) - 1
-        running = self._open.get(entry.loop)
-        # The same loop beginning anew tells that its last execution was cut off.
-        if running is None or (sent and step <= running.last):
-            running = self._open[entry.loop] = _Execution(loop.executions)
-            loop.executions += 1
-        if sent:
-            running.last = step
-            running.events += sent
-            loop.partial += sent
-        if count <= 0:
-            del self._open[entry.loop]
-            loop.ended += 1
-            loop.partial -= running.events
-            loop.delivered += running.events
-            self._settle(loop, entry, step + 1, events)
-        return running.call
-
-    def _settle(self, loop: _Loop, entry: Entry, steps: int, events: int | None) -> None:
-        """An execution has ended after so many steps."""
+        del self.running[entry.loop]
+        account = execution.account
+        account.ended += 1
+        account.delivered += execution.events
         sampled = math.ceil(steps / entry.sample_every)
         lanes = math.prod(entry.lanes)
-        loop.expected += entry.kinds * (sampled * lanes if events is None else events)
-        loop.sampled_out += entry.kinds * (steps - sampled) * lanes
+        account.expected += entry.kinds * (sampled * lanes if events is None else events)
+        account.sampled_out += entry.kinds * (steps - sampled) * lanes
 
-    def sites(self) -> dict[str, Site]:
-        """Address and site of each loop met."""
-        return {path: loop.site for path, loop in self._loops.items()}
+    def sites(self) -> dict[tuple[str, str], Site]:
+        """What is known of each address and kind."""
+        return dict(self._sites)
 
     def report(self) -> tuple[LoopReport, ...]:
         """The accounts so far."""
+        partial: dict[str, int] = {}
+        for execution in self.running.values():
+            partial[execution.path] = partial.get(execution.path, 0) + execution.events
         return tuple(
             LoopReport(
                 path=path,
@@ -97,7 +105,7 @@ class Accounts:
                 unfinished=loop.executions - loop.ended,
                 expected=loop.expected,
                 delivered=loop.delivered,
-                partial=loop.partial,
+                partial=loop.cut_off + partial.get(path, 0),
                 sampled_out=loop.sampled_out,
             )
             for path, loop in self._loops.items()

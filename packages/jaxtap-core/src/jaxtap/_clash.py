@@ -15,7 +15,7 @@ def warn_of_clash() -> None:
     except metadata.PackageNotFoundError:
         return
     warn(
-        f"jaxtap-core {ours} and jax-tap {theirs} are both installed, and both are imported as jaxtap, so that files of "
+        f"jaxtap-core {ours} and jax-tap {theirs} are both installed, both imported as jaxtap, so that files of "
         "the one may have replaced files of the other. Uninstall jax-tap (pip uninstall jax-tap), then reinstall "
         "jaxtap-core (pip install --force-reinstall --no-deps jaxtap-core): it runs code written for jax-tap 0.3.1.",
         stacklevel=3,

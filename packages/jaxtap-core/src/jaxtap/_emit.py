@@ -89,9 +89,13 @@ class Entry:
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __post_init__(self) -> None:
+        self._each = len(self.parts)
+        self._all = self._each * math.prod(self.lanes)
+
     def events_in(self, mask: np.ndarray | None) -> int:
         """How many events a crossing holds."""
-        return len(self.parts) * (math.prod(self.lanes) if mask is None else int(mask.sum()))
+        return self._all if mask is None else self._each * int(mask.sum())
 
     def __call__(self, *arrays: Any) -> tuple[()]:
         """Receive a crossing. The program goes on whatever fails here."""

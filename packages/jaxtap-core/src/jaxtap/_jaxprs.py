@@ -33,6 +33,9 @@ _LABELS: dict[str, str] = {
     "custom_vjp_call": "custom_vjp",
 }
 
+# In jax 0.10 the loop that a scan is lowered to calls a function for its body; later the body is in place.
+CALLS_BODY = jprims.closed_call_p.name == "closed_call"
+
 # The effect of `jax.debug.callback`: loops, checkpoint and custom derivatives already allow it.
 EFFECT = next(iter(jax.make_jaxpr(lambda x: jax.debug.callback(lambda _: None, x))(0.0).effects))
 
@@ -137,12 +140,25 @@ def function_source(jaxpr: Any) -> str:
 
 def evaluator(jaxpr: Any, eqns: Sequence[Any], needs: Sequence[Any], gives: Sequence[Any]) -> Callable[..., list[Any]]:
     """A function that evaluates some equations of a jaxpr from the values of `needs` to those of `gives`."""
-    info = jaxpr.debug_info
-    if info is not None:
-        info = info._replace(arg_names=None, result_paths=None)
     part = jaxpr.replace(
-        constvars=[], invars=list(needs), outvars=list(gives), eqns=list(eqns), debug_info=info, effects=set()
+        constvars=[],
+        invars=list(needs),
+        outvars=list(gives),
+        eqns=list(eqns),
+        debug_info=unnamed(jaxpr),
+        effects=set(),
     )
+    return as_function(part)
+
+
+def unnamed(jaxpr: Any) -> Any:
+    """The debug info of an open jaxpr without the names of its arguments and results, which are about to change."""
+    info = jaxpr.debug_info
+    return info and info._replace(arg_names=None, result_paths=None)
+
+
+def as_function(part: Any) -> Callable[..., list[Any]]:
+    """The function that evaluates a jaxpr without constants, or a closed one."""
     if not hasattr(part, "consts"):
         part = jcore.ClosedJaxpr(part, [])  # pyright: ignore[reportPrivateImportUsage] - exported, though not as JAX marks it
     return jcore.jaxpr_as_fun(part)

@@ -42,9 +42,9 @@ class Lens:
         self._accounts = Accounts()
         self._guard = Guard()
         self._lock = threading.Lock()
-        self._paths: dict[Entry, str] = {}
         self._alerted: set[tuple[str, str]] = set()
         self._patient = True
+        self._calls_user = host.calls_user
         if recorder is not None:
             recorder.account = self.report
 
@@ -56,18 +56,25 @@ class Lens:
             self._accounts.saw(path, site)
 
     def arrive(self, entry: Entry, now: float, arrays: Any) -> None:
-        """A crossing from the device, on a thread of XLA's."""
+        """A crossing from the device, on a thread of XLA's: this is the path whose cost every event pays."""
         count, outer, mask, events, payload = unpack(entry, arrays)
+        step = abs(count) - 1
+        sent = entry.events_in(mask)
+        record = None
         with self._lock:
-            path = self._paths.get(entry)
-            if path is None:
-                path = self._paths[entry] = self.numbering.text(entry.path)
-            sent = entry.events_in(mask)
-            call = self._accounts.arrived(entry, path, count, events, sent)
-            record = Record(entry, path, call, now, abs(count) - 1, outer, mask, payload) if sent else None
-            if record is not None and self.recorder is not None:
-                self.recorder.add(record, sent)
-        if self.host.calls_user:
+            execution = self._accounts.running.get(entry.loop)
+            # A loop that begins anew without having ended was cut off, as when a program fails.
+            if execution is None or (sent and step <= execution.last):
+                execution = self._accounts.begin(entry, self.numbering.text(entry.path))
+            if sent:
+                execution.last = step
+                execution.events += sent
+                record = Record(entry, execution.path, execution.call, now, step, outer, mask, payload)
+                if self.recorder is not None:
+                    self.recorder.add(record, sent)
+            if count <= 0:
+                self._accounts.end(entry, execution, step + 1, events)
+        if self._calls_user:
             if record is not None:
                 router.put(lambda: self._hand_on(record))
             # Whoever holds the lens open waits when closing it; a compiled program that outlives it waits here.

@@ -15,7 +15,7 @@ from jaxtap._report import LoopReport
 def notes(
     view: View,
     loops: Sequence[LoopReport],
-    sites: dict[str, Site],
+    sites: dict[tuple[str, str], Site],
     dropped: int,
     loops_elsewhere: int,
 ) -> tuple[str, ...]:
@@ -64,12 +64,12 @@ def _all_quiet(view: View, loops: Sequence[LoopReport]) -> str:
     )
 
 
-def _unmatched(view: View, sites: dict[str, Site]) -> list[str]:
+def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
     """Names asked for that no loop has."""
     found: list[str] = []
     for argument, selection in (("select", view.select), ("select_ys", view.outputs)):
         kind = "carry" if argument == "select" else "output"
-        own = {path: site for (path, site) in sites.items() if site.kind == kind or kind == "output"}
+        own = {path: site for (path, what), site in sites.items() if what == kind}
         for name in (selection.names or ()) if selection else ():
             if any(matches(site.names, name) for site in own.values()):
                 continue

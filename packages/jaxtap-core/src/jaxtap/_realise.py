@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
@@ -18,6 +19,8 @@ from jax.interpreters import mlir
 from jaxtap._emit import Entry, emit_p
 from jaxtap._jaxprs import (
     CALLS,
+    CALLS_BODY,
+    as_function,
     consts,
     evaluator,
     inner,
@@ -25,15 +28,17 @@ from jaxtap._jaxprs import (
     is_literal,
     jit_p,
     remat_p,
+    rewrap,
     scan_counts,
     scan_p,
     subjaxprs,
+    unnamed,
     while_p,
 )
 from jaxtap._mark import has_marks, is_mark, is_output, leaves_of, own_marks, quiet, strip
 from jaxtap._payload import Emitter, Read, emitters, payload, seen
-from jaxtap._seal import is_cheap, is_one_piece, is_pure, sealed, stepwise
-from jaxtap._slices import Slice, output_position, read, sliced
+from jaxtap._seal import is_pure, sealed, stepwise
+from jaxtap._slices import Slice, output_position, sliced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Around:
       lanes: sizes of the mapped axes that `mask` runs over, outermost first.
       mask: which lanes are still running, or None where all are.
       seals: whether the backend compiles loops as one piece, so that they need sealing.
-      twin: whether this is the copy of a loop that is made for its events.
+      twin: whether this is a copy, of a loop or of a step, that is made for its events.
     """
 
     steps: tuple[Any, ...] = ()
@@ -54,10 +59,13 @@ class Around:
     seals: bool = False
     twin: bool = False
 
-    def inside(self, step: Any, lanes: tuple[int, ...] = (), mask: Any = None) -> Around:
+    def inside(self, step: Any) -> Around:
         """The surroundings of what lies in a loop's body."""
-        new = dataclasses.replace(self, steps=(*self.steps, step))
-        return new if mask is None else dataclasses.replace(new, lanes=lanes, mask=mask)
+        return dataclasses.replace(self, steps=(*self.steps, step))
+
+    def observing(self, step: Any) -> Around:
+        """The same, in a copy of the step that is made for its events."""
+        return dataclasses.replace(self, steps=(*self.steps, step), twin=True)
 
 
 def aligned(around: Around, lanes: tuple[int, ...]) -> Any:
@@ -133,16 +141,48 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     bodies = [value for value in params.values() if is_jaxpr(value)]
     if not any([seen(body) for body in bodies]):
         return bare(primitive, params, args)
-    # Unrolled steps are fused into one another, and a small loop is computed with in ways of its own. Such a
-    # loop stays as it is, and a copy beside it sends the events.
-    unrolled = primitive is scan_p and params["unroll"] != 1
-    small = around.seals and not around.steps and all(map(is_cheap, bodies)) and all(map(is_one_piece, bodies))
-    if (small or (unrolled and all(map(is_pure, bodies)))) and not around.twin:
+    if primitive is scan_p and params["unroll"] != 1 and not around.twin and all(map(is_pure, bodies)):
+        # Unrolled steps are fused into one another. They stay so, and a copy beside them sends the events.
         results = bare(primitive, params, args)
-        copy = {**params, "unroll": 1} if unrolled else params
-        realise(primitive, copy, args, dataclasses.replace(around, twin=True))
+        realise(primitive, {**params, "unroll": 1}, args, dataclasses.replace(around, twin=True))
         return results
     return (_realise_scan if primitive is scan_p else _realise_while)(params, list(args), around)
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How the steps of a loop are realised.
+
+    Attributes:
+      inline: with the crossings of inner loops written into the step itself.
+      observed: without; a copy of the step beside it, starting from the same state, has them.
+    """
+
+    inline: bool
+    observed: bool
+
+
+def _way(closed: Any, around: Around) -> Way:
+    """How to realise the steps of a loop (or evaluations of its condition).
+
+    A step in which nothing is sent is one piece, as it is without a lens. One with crossings inside would be
+    compiled in other pieces. So it is left whole, and its inner loops are seen in a copy: from the true state
+    at each step, such that a copy that differs in a last bit never drifts away.
+    """
+    holds = any(seen(sub) for eqn in inner(closed).eqns for sub in subjaxprs(eqn))
+    inline = not around.seals or (holds and (around.twin or not is_pure(closed)))
+    return Way(inline, holds and not inline)
+
+
+def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
+    """Evaluate a jaxpr without its marks; also the values of the variables in `want`."""
+    jaxpr = strip(closed)
+    if want:
+        extended = inner(jaxpr)
+        jaxpr = rewrap(jaxpr, extended.replace(outvars=[*extended.outvars, *want], debug_info=unnamed(extended)))
+    run = as_function(jaxpr)
+    outs = (jax.jit(run) if call else run)(*ins)
+    return outs[: len(outs) - len(want)], outs[len(outs) - len(want) :]
 
 
 def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
@@ -167,7 +207,7 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
     y_vars = body.outvars[num_carry:]
     crossings = Crossings(own_marks(body), around)
     late = _late_outputs(crossings, body, num_consts, num_carry)
-    whole = around.seals and not _holds_realised(closed)
+    way = _way(closed, around)
 
     def place(i: Any) -> Any:
         return length - i - 1 if reverse else i
@@ -190,8 +230,8 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def step(state: Any) -> Any:
         i, carry, yss, _ = state
-        x = [Slice(_index, x, place(i)) for x in xs]
-        outs, kept = walk(closed, [*const_values, *carry, *x], around.inside(i), late, i if not whole else None)
+        ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
+        outs, kept = walk(closed, ins, around.inside(i), late) if way.inline else plain(closed, ins, late, CALLS_BODY)
         yss = [
             lax.dynamic_update_index_in_dim(ys, y, place(i), 0, allow_negative_indices=False)
             for ys, y in zip(yss, outs[num_carry:], strict=True)
@@ -199,8 +239,10 @@ def _realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> li
         return i + 1, outs[:num_carry], yss, kept
 
     def step_and_send(state: Any) -> Any:
-        i = state[0]
-        state = stepwise(i, step, state) if whole else step(state)
+        i, carry, *_ = state
+        if way.observed:
+            walk(closed, [*const_values, *carry, *(_index(x, place(i)) for x in xs)], around.observing(i))
+        state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
         for emitter in crossings.emitters:
             mask = aligned(around, emitter.lanes)
@@ -238,13 +280,15 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
     crossings = Crossings(own_marks(body), around)
     pred_aval = inner(cond_jaxpr).outvars[0].aval
     batched = bool(pred_aval.shape)
-    quiet_cond = strip(cond_jaxpr)
-    whole = around.seals and not _holds_realised(closed)
-    whole_cond = around.seals and not _holds_realised(cond_jaxpr)
+    way, cond_way = _way(closed, around), _way(cond_jaxpr, around)
 
     def going_on(i: Any, carry: Any) -> Any:
-        (pred,), _ = walk(cond_jaxpr, [*cond_consts, *carry], around.inside(i))
-        return pred
+        ins = [*cond_consts, *carry]
+        if cond_way.observed:
+            walk(cond_jaxpr, ins, around.observing(i))
+        if cond_way.inline:
+            return walk(cond_jaxpr, ins, around.inside(i))[0][0]
+        return sealed(i, lambda: plain(cond_jaxpr, ins)[0], [pred_aval])[0]
 
     def reader(carry: Any) -> Read:
         known = dict(zip(body.constvars, consts(closed), strict=True))
@@ -258,22 +302,27 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
 
     def step(state: Any) -> Any:
         i, carry = state
-        seal = None if whole else i
+        ins = [*body_consts, *carry]
         if not batched:
-            outs, _ = walk(closed, [*body_consts, *carry], around.inside(i), seal=seal)
+            outs, _ = walk(closed, ins, around.inside(i)) if way.inline else plain(closed, ins)
             return i + 1, outs
-        (running,), _ = walk(quiet_cond, [*cond_consts, *carry], around)
-        lanes, mask = _lane_mask(body, running, crossings, masks)
-        outs, _ = walk(closed, [*body_consts, *carry], around.inside(i, lanes, mask), seal=seal)
+        (running,), _ = plain(cond_jaxpr, [*cond_consts, *carry])
+        outs, _ = walk(closed, ins, lanes_of(around.inside(i), running)) if way.inline else plain(closed, ins)
         return i + 1, [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
+
+    def lanes_of(around: Around, running: Any) -> Around:
+        """The surroundings of a step, with the lanes that run it."""
+        for emitter in crossings.emitters or emitters(own_marks(body), silent=True):
+            return dataclasses.replace(around, lanes=emitter.lanes, mask=masks(emitter, running))
+        return around
 
     def step_and_send(state: Any) -> Any:
         i, carry, running, events = state
-        _, carry = stepwise(i, step, (i, carry)) if whole else step((i, carry))
-        if whole_cond:
-            (pred,) = sealed(i, lambda: [going_on(i + 1, carry)], [pred_aval])
-        else:
-            pred = going_on(i + 1, carry)
+        if way.observed:
+            observing = lanes_of(around.observing(i), running) if batched else around.observing(i)
+            walk(closed, [*body_consts, *carry], observing)
+        _, carry = step((i, carry)) if way.inline else stepwise(i, step, (i, carry))
+        pred = going_on(i + 1, carry)
         ran = [masks(emitter, running) for emitter in crossings.emitters]
         events = [
             n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
@@ -290,13 +339,6 @@ def _realise_while(params: dict[str, Any], args: list[Any], around: Around) -> l
     return list(carry)
 
 
-def _lane_mask(body: Any, running: Any, crossings: Crossings, masks: Any) -> tuple[Any, Any]:
-    """Which lanes run this step, for the loops inside it."""
-    for emitter in crossings.emitters or emitters(own_marks(body), silent=True):
-        return emitter.lanes, masks(emitter, running)
-    return running.shape, running
-
-
 def _choose(running: Any, new: Any, old: Any) -> Any:
     """New state for lanes that run, old state for the others, as JAX lowers a batched condition."""
     shape = running.shape + (1,) * (jnp.ndim(new) - running.ndim)
@@ -306,45 +348,24 @@ def _choose(running: Any, new: Any, old: Any) -> Any:
 # --- Everything between loops --------------------------------------------------------------------------------
 
 
-def walk(
-    closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = (), seal: Any = None
-) -> tuple[list[Any], list[Any]]:
-    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`.
-
-    Args:
-      closed: the jaxpr.
-      args: values of its arguments.
-      around: the loops around it.
-      want: variables whose values are wanted besides its results.
-      seal: a counter with which to seal what lies between the loops, where XLA would compile it all as one piece.
-    """
+def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = ()) -> tuple[list[Any], list[Any]]:
+    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`."""
     jaxpr = inner(closed)
     values = dict(zip(jaxpr.constvars, consts(closed), strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
-    if not (around.seals and is_one_piece(jaxpr)):
-        seal = None
 
     def value(atom: Any) -> Any:
-        return atom.val if is_literal(atom) else read(values[atom])
+        return atom.val if is_literal(atom) else values[atom]
 
-    parts = runs(jaxpr.eqns)
-    for at, (marked, eqns) in enumerate(parts):
+    for marked, eqns in runs(jaxpr.eqns):
         if marked:
             (eqn,) = eqns
-            ins = [v.val if is_literal(v) else values[v] for v in eqn.invars]
-            values.update(zip(eqn.outvars, _enter(eqn, ins, around), strict=True))
-            continue
-        later = {v for _, rest in parts[at + 1 :] for e in rest for v in e.invars if not is_literal(v)}
-        later.update(v for v in (*jaxpr.outvars, *want) if not is_literal(v))
-        needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
-        gives = [v for e in eqns for v in e.outvars if v in later or e.effects]
-        gives = [v for v in gives if type(v).__name__ != "DropVar"]
-        run = evaluator(jaxpr, eqns, needs, gives)
-        ins = [values[v] for v in needs]
-        if seal is None or not gives:
-            outs = run(*map(read, ins))
+            outs = _enter(eqn, [value(v) for v in eqn.invars], around)
+            values.update(zip(eqn.outvars, outs, strict=True))
         else:
-            outs = sealed(seal, lambda run=run, ins=ins: run(*map(read, ins)), [v.aval for v in gives])
-        values.update(zip(gives, outs, strict=True))
+            needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
+            gives = [v for e in eqns for v in e.outvars if type(v).__name__ != "DropVar"]
+            outs = evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs))
+            values.update(zip(gives, outs, strict=True))
     return [value(v) for v in jaxpr.outvars], [value(v) for v in want]
 
 
@@ -363,11 +384,6 @@ def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     return found
 
 
-def _holds_realised(closed: Any) -> bool:
-    """Whether a jaxpr holds a loop of which something is sent."""
-    return any(seen(sub) for eqn in inner(closed).eqns for sub in subjaxprs(eqn))
-
-
 def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
     """Evaluate an equation that holds marked loops."""
     primitive, params = eqn.primitive, eqn.params
@@ -378,7 +394,6 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
     if primitive.name in CALLS:
         (called,) = subjaxprs(eqn)
         return walk(called, args, around)[0]
-    args = list(map(read, args))
     if primitive.name == "cond":
         branches = [lambda *ops, b=b: walk(b, ops, around)[0] for b in params["branches"]]
         return lax.switch(args[0], branches, *args[1:])

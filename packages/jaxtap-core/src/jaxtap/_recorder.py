@@ -93,11 +93,15 @@ class FlightRecorder:
 
     def add(self, item: Record | TapEvent, count: int) -> None:
         """Keep a crossing of `count` events, or a single event."""
+        if self.capacity is None:
+            self._pending.append(item)
+            self._count += count
+            return
         with self._lock:
             self._pending.append(item)
             self._count += count
             first = not self._dropped
-            if self.capacity is not None and self._count > self.capacity:
+            if self._count > self.capacity:
                 self._drop(self._count - self.capacity)
         if first and self._dropped:
             warn(f"jaxtap: the recorder is full (capacity={self.capacity}); it keeps the newest and counts `dropped`.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from jaxtap._emit import Entry
 from jaxtap._events import TapEvent
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One crossing: the same step of all lanes, with every payload that a lens sends of it.
 
     Attributes:
@@ -69,10 +67,12 @@ def unpack(entry: Entry, arrays: Any) -> tuple[int, tuple[int, ...], np.ndarray 
 
     Everything is copied: XLA takes its buffers back when the call returns.
     """
+    if not entry.num_outer and not entry.masked:
+        return int(arrays[0]), (), None, None, [a.copy() for a in arrays[1:]]
     at = 1 + entry.num_outer
-    outer = tuple(int(a) for a in arrays[1:at])
+    outer = tuple(map(int, arrays[1:at]))
     mask = events = None
     if entry.masked:
-        mask, events = np.array(arrays[at]), int(arrays[at + 1])
+        mask, events = arrays[at].copy(), int(arrays[at + 1])
         at += 2
-    return int(arrays[0]), outer, mask, events, [np.array(a) for a in arrays[at:]]
+    return int(arrays[0]), outer, mask, events, [a.copy() for a in arrays[at:]]

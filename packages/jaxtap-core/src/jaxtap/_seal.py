@@ -38,79 +38,17 @@ def sealed(i: Any, run: Callable[[], Sequence[Any]], avals: Sequence[Any]) -> li
     return results
 
 
-# --- What is compiled as one piece ---------------------------------------------------------------------------
-
-# Primitives whose lowering on CPU is a call out of compiled code, or otherwise keeps a loop from being one function.
-_CALLS_OUT = frozenset(
-    {
-        "sort",
-        "top_k",
-        "approx_top_k",
-        "cholesky",
-        "cholesky_update",
-        "lu",
-        "qr",
-        "geqrf",
-        "geqp3",
-        "householder_product",
-        "ormqr",
-        "eigh",
-        "eig",
-        "svd",
-        "schur",
-        "hessenberg",
-        "triangular_solve",
-        "tridiagonal",
-        "tridiagonal_solve",
-        "fft",
-        "ffi_call",
-        "conv_general_dilated",
-        "pure_callback",
-        "io_callback",
-        "debug_callback",
-        "debug_print",
-        "custom_partitioning",
-        "infeed",
-        "outfeed",
-    }
-)
-
-
-def is_one_piece(jaxpr: Any) -> bool:
-    """Whether XLA's CPU backend would compile a loop with this body as one function."""
-    return not any(
-        eqn.primitive.name in _CALLS_OUT or not all(map(is_one_piece, subjaxprs(eqn))) for eqn in inner(jaxpr).eqns
-    )
-
-
-# --- What is cheap enough to be done twice -------------------------------------------------------------------
-
-# A loop this small compiles in well under a tenth of a second, and its steps take about as long as a crossing.
-_TWIN_EQUATIONS = 150
-_TWIN_BYTES = 1 << 17
-
-
-def is_cheap(jaxpr: Any) -> bool:
-    """Whether a loop with this body may run twice: it is small, and does nothing that could be noticed twice."""
-    equations, size, pure = _measure(inner(jaxpr))
-    return pure and equations <= _TWIN_EQUATIONS and size <= _TWIN_BYTES
+# --- What may be done twice ----------------------------------------------------------------------------------
 
 
 def is_pure(jaxpr: Any) -> bool:
-    """Whether a loop with this body does nothing that could be noticed twice."""
-    return _measure(inner(jaxpr))[2]
-
-
-def _measure(jaxpr: Any) -> tuple[int, int, bool]:
-    """Equations in a jaxpr, bytes that they write, and whether they have no effect but being seen."""
-    equations, size, pure = 0, 0, jaxpr.effects <= {EFFECT}
-    for eqn in jaxpr.eqns:
-        if is_mark(eqn):
-            continue
-        equations += 1
-        size += sum(v.aval.size * v.aval.dtype.itemsize for v in eqn.outvars if hasattr(v.aval, "dtype"))
-        inside = [_measure(inner(sub)) for sub in subjaxprs(eqn)]
-        pure = pure and (bool(inside) or EFFECT not in eqn.effects)
-        for more_equations, more_size, more_pure in inside:
-            equations, size, pure = equations + more_equations, size + more_size, pure and more_pure
-    return equations, size, pure
+    """Whether a jaxpr does nothing that could be noticed twice: no effect but that of being seen."""
+    if not inner(jaxpr).effects <= {EFFECT}:
+        return False
+    for eqn in inner(jaxpr).eqns:
+        inside = list(subjaxprs(eqn))
+        if eqn.primitive.name in ("pure_callback", "io_callback") or not all(map(is_pure, inside)):
+            return False
+        if not inside and EFFECT in eqn.effects and not is_mark(eqn):
+            return False
+    return True
