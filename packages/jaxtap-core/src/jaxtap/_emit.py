@@ -108,6 +108,21 @@ class Entry:
         return ()
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drift:
+    """The host end of a crossing that says: the copy of a loop that sent its events came to another result."""
+
+    key: Key
+    path: Path
+
+    def __call__(self) -> tuple[()]:
+        """Receive it."""
+        lens = self.key.lens
+        if lens is not None:
+            lens.drifted(self.path)
+        return ()
+
+
 @emit_p.def_effectful_abstract_eval
 def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}
@@ -119,7 +134,7 @@ def _is_spread(ctx: Any) -> bool:
     return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
 
 
-def _lower(ctx: Any, *operands: Any, entry: Entry) -> Any:
+def _lower(ctx: Any, *operands: Any, entry: Entry | Drift) -> Any:
     if _is_spread(ctx):
         # Several devices need the callback placed: JAX's own debug callback does that.
         def receive(*arrays: Any) -> None:

@@ -12,8 +12,8 @@ from jaxtap._emit import Entry
 from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
 from jaxtap._intercept import hooks
-from jaxtap._mark import Site
-from jaxtap._notes import notes
+from jaxtap._mark import Path, Site
+from jaxtap._notes import drift_note, notes
 from jaxtap._numbering import Numbering
 from jaxtap._recorder import FlightRecorder
 from jaxtap._records import Record, unpack
@@ -44,6 +44,7 @@ class Lens:
         self._lock = threading.Lock()
         self._alerted: set[tuple[str, str]] = set()
         self._patient = True
+        self._drifted: set[str] = set()
         self._calls_user = host.calls_user
         if recorder is not None:
             recorder.account = self.report
@@ -81,6 +82,11 @@ class Lens:
             if count <= 0 and not outer and not self.held_open and self._patient:
                 self._patient = router.catch_up()
 
+    def drifted(self, path: Path) -> None:
+        """A loop's events came from a copy of it whose result is not the loop's own."""
+        with self._lock:
+            self._drifted.add(self.numbering.text(path))
+
     def _hand_on(self, record: Record) -> None:
         """Call the user's functions, on jaxtap's own thread."""
         for event in record.events():
@@ -103,13 +109,13 @@ class Lens:
     def report(self) -> Report:
         """The account so far."""
         with self._lock:
-            loops, sites = self._accounts.report(), self._accounts.sites()
+            loops, sites, drifted = self._accounts.report(), self._accounts.sites(), sorted(self._drifted)
         dropped = self.recorder.dropped if self.recorder is not None else 0
         return Report(
             loops=loops,
             dropped=dropped,
             failures=dict(self._guard.failures),
-            notes=notes(self.view, loops, sites, dropped, self.loops_elsewhere),
+            notes=(*notes(self.view, loops, sites, dropped, self.loops_elsewhere), *map(drift_note, drifted)),
         )
 
 

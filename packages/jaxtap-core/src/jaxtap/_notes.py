@@ -78,3 +78,11 @@ def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
             where = [f"{n} ({', '.join([p for p, s in own.items() if n in s.names][:2])})" for n in close]
             found.append(f"no loop has a leaf named {name!r} ({argument}=); nearest: {', '.join(where) or 'none'}.")
     return found
+
+
+def drift_note(path: str) -> str:
+    """What to say of a loop whose events came from a copy with another result."""
+    return (
+        f"{path}: its result is untouched, but its events come from a copy of the loop that was compiled apart and has "
+        "come to a slightly different result, as rounding may be fused differently."
+    )

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
 
-from jaxtap._emit import Entry, emit_p
+from jaxtap._emit import Drift, Entry, emit_p
 from jaxtap._jaxprs import (
     CALLS,
     CALLS_BODY,
@@ -37,7 +37,7 @@ from jaxtap._jaxprs import (
 )
 from jaxtap._mark import has_marks, is_mark, is_output, leaves_of, own_marks, quiet, strip
 from jaxtap._payload import Emitter, Read, emitters, payload, seen
-from jaxtap._seal import is_pure, sealed, stepwise
+from jaxtap._seal import is_pure, is_tiny, sealed, stepwise
 from jaxtap._slices import Slice, output_position, sliced
 
 
@@ -141,12 +141,32 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     bodies = [value for value in params.values() if is_jaxpr(value)]
     if not any([seen(body) for body in bodies]):
         return bare(primitive, params, args)
-    if primitive is scan_p and params["unroll"] != 1 and not around.twin and all(map(is_pure, bodies)):
-        # Unrolled steps are fused into one another. They stay so, and a copy beside them sends the events.
+    unrolled = primitive is scan_p and params["unroll"] != 1
+    tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
+    if (unrolled or tiny) and not around.twin and all(map(is_pure, bodies)):
+        # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
+        # copy beside it sends the events.
         results = bare(primitive, params, args)
-        realise(primitive, {**params, "unroll": 1}, args, dataclasses.replace(around, twin=True))
+        copy = {**params, "unroll": 1} if unrolled else params
+        copied = realise(primitive, copy, args, dataclasses.replace(around, twin=True))
+        _say_if_different(params, results, copied)
         return results
     return (_realise_scan if primitive is scan_p else _realise_while)(params, list(args), around)
+
+
+def _say_if_different(params: dict[str, Any], results: Sequence[Any], copied: Sequence[Any]) -> None:
+    """Tell the host if a copy that was made for its events has not come to the loop's own result."""
+    different = jnp.any(jnp.stack([_differ(a, b) for a, b in zip(results, copied, strict=True)] or [jnp.bool_(False)]))
+    marks = own_marks(params["jaxpr"] if "jaxpr" in params else params["body_jaxpr"])
+    for emitter in emitters(marks):
+        drift = Drift(emitter.key, emitter.path)
+        lax.cond(different, lambda drift=drift: emit_p.bind(entry=drift), lambda: [])
+
+
+def _differ(a: Any, b: Any) -> Any:
+    if jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
+    return jnp.any((a != b) & ((a == a) | (b == b)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,7 @@ def sealed(i: Any, run: Callable[[], Sequence[Any]], avals: Sequence[Any]) -> li
     return results
 
 
-# --- What may be done twice ----------------------------------------------------------------------------------
+# --- What is done twice ----------------------------------------------------------------------------------
 
 
 def is_pure(jaxpr: Any) -> bool:
@@ -52,3 +52,22 @@ def is_pure(jaxpr: Any) -> bool:
         if not inside and EFFECT in eqn.effects and not is_mark(eqn):
             return False
     return True
+
+
+# What a tiny loop's step writes: XLA keeps so little in registers, across steps.
+_TINY_BYTES = 2048
+
+
+def is_tiny(jaxpr: Any) -> bool:
+    """Whether a loop with this body is so small that doing it twice costs next to nothing."""
+    return _written(inner(jaxpr)) <= _TINY_BYTES
+
+
+def _written(jaxpr: Any) -> int:
+    """Bytes that the equations of a jaxpr write, inner loops counted once."""
+    size = 0
+    for eqn in jaxpr.eqns:
+        if not is_mark(eqn):
+            size += sum(v.aval.size * v.aval.dtype.itemsize for v in eqn.outvars if hasattr(v.aval, "dtype"))
+            size += sum(_written(inner(sub)) for sub in subjaxprs(eqn))
+    return size
