@@ -2,7 +2,7 @@
 
     python bench/fidelity.py [programs per size]
 
-Writes bench/results/fidelity-jax<version>.json.
+Writes bench/results/fidelity-jax<version>.json, and the table of all of those to bench/results/fidelity.md.
 """
 
 from __future__ import annotations
@@ -106,6 +106,18 @@ def main(count: int) -> None:
     RESULTS.mkdir(exist_ok=True)
     out = {"jax": jax.__version__, "python": sys.version.split()[0], "backend": jax.default_backend(), "rows": rows}
     (RESULTS / f"fidelity-jax{jax.__version__}.json").write_text(json.dumps(out, indent=2) + "\n")
+    write_table()
+
+
+def write_table() -> None:
+    """One line for each JAX version and tap, one column for each state size."""
+    lines = [f"| jax | tap | {' | '.join(f'{size} floats' for size in SIZES)} |", "| --- " * (len(SIZES) + 2) + "|"]
+    for file in sorted(RESULTS.glob("fidelity-jax*.json")):
+        found = json.loads(file.read_text())
+        for name in dict.fromkeys(row["tap"] for row in found["rows"]):
+            cells = [f"{row['moved']} of {row['programs']}" for row in found["rows"] if row["tap"] == name]
+            lines.append(f"| {found['jax']} | {name} | {' | '.join(cells)} |")
+    (RESULTS / "fidelity.md").write_text("Results that moved:\n\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
