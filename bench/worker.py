@@ -29,6 +29,9 @@ Result = dict[str, float]
 # A turn goes on for at least this long, so that a short program is run several times.
 TURN_S = 0.2
 
+# How long events are recorded to see what memory they take.
+RECORDED_S = 3.0
+
 # Every step crosses to the host on its own, also with a library that could gather steps.
 UNBUFFERED = {"buffer": 1} if "buffer" in inspect.signature(tap.record).parameters else {}
 
@@ -108,7 +111,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def memory(steps: int) -> Iterator[Result]:
+def memory() -> Iterator[Result]:
     """Memory that scalar events take in a recorder: as they came, and after someone has read them."""
     f, args = programs.counted_loop()
     g, recorder = tap.record(f, select=lambda leaves: leaves[0], **UNBUFFERED)
@@ -118,12 +121,14 @@ def memory(steps: int) -> Iterator[Result]:
     len(list(recorder.events))
     gc.collect()
     before = resident_bytes()
-    timed(lens, (*args, steps))
+    end = time.perf_counter() + RECORDED_S
+    while time.perf_counter() < end:
+        timed(lens, (*args, 10_000))
     gc.collect()
     kept = resident_bytes() - before
     events = len(list(recorder.events))
     gc.collect()
-    yield {"kept_bytes": kept / events, "read_bytes": (resident_bytes() - before) / events}
+    yield {"kept_bytes": kept / events, "read_bytes": (resident_bytes() - before) / events, "events": events}
 
 
 CASES: dict[str, Callable[[], Iterator[Result]]] = {
@@ -133,7 +138,7 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "scan-jsonl": lambda: writing(programs.tiny_scan(2_000), 2_000),
     "nested-all": lambda: steady(programs.nested_loops(100)),
     "nested-outer": lambda: steady(programs.nested_loops(100), max_depth=0),
-    "memory": lambda: memory(40_000),
+    "memory": memory,
     "first-tiny-bare": lambda: first_call(programs.tiny_scan(100), with_lens=False),
     "first-tiny-lens": lambda: first_call(programs.tiny_scan(100), with_lens=True),
     "first-network-bare": lambda: first_call(programs.unrolled_network(), with_lens=False),

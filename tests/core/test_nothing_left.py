@@ -161,15 +161,16 @@ def test_ctrl_c_in_a_long_loop() -> None:
             return jax.lax.fori_loop(0, 10**9, lambda i, c: jnp.sin(c) + 1.0, v)
 
         def press():
+            while recorder is None or len(recorder.events) <= 10:
+                time.sleep(0.1)
             # Python drops the exception where it hits a callback of the garbage collector; a user presses again.
-            time.sleep(3.0)
             for _ in range(60):
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(1.0)
             os._exit(9)
 
-        threading.Thread(target=press, daemon=True).start()
         recorder = None
+        threading.Thread(target=press, daemon=True).start()
         try:
             with tap.record(select="c", sample_every=100) as recorder:
                 jax.block_until_ready(f(1.0))
