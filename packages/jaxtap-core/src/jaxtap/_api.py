@@ -210,7 +210,9 @@ class Recording:
             return
         self._opening.close()
         try:
-            settle()
+            # Whoever pressed Ctrl-C does not want to wait for a program that may run on for hours.
+            if not isinstance(error, KeyboardInterrupt):
+                settle()
         except Exception:
             # A program that failed has told so where its result was asked for.
             if error is None:
