@@ -233,3 +233,19 @@ def test_loops() -> None:
     assert shapes == [(), (2,)]
     with pytest.raises(KeyError, match="no loop has the address"):
         found["scan[1]"]
+
+
+def test_a_primitive_that_is_not_entered_is_named() -> None:
+    a = jnp.eye(3) * 2.0 + 0.1
+
+    def body(c: Any, _: Any) -> Any:
+        return jax.scipy.sparse.linalg.cg(lambda x: a @ x, c, maxiter=2)[0], None
+
+    def program(v: Any) -> Any:
+        return lax.scan(body, v, None, length=3)[0]
+
+    bare = program(jnp.ones(3))
+    with tap.record() as rec:
+        assert (program(jnp.ones(3)) == bare).all()
+    assert rec.report().unknown == ("custom_linear_solve",) and "not entered: custom_linear_solve" in repr(rec.report())
+    assert {event.path for event in rec.events} == {"scan[0]"}

@@ -45,6 +45,7 @@ class Lens:
         self._alerted: set[tuple[str, str]] = set()
         self._patient = True
         self._drifted: set[str] = set()
+        self._unknown: set[str] = set()
         self._calls_user = host.calls_user
         if recorder is not None:
             recorder.account = self.report
@@ -82,6 +83,11 @@ class Lens:
             if count <= 0 and not outer and not self.held_open and self._patient:
                 self._patient = router.catch_up()
 
+    def passed_through(self, primitive: str) -> None:
+        """Loops inside a primitive that is not entered are not seen."""
+        with self._lock:
+            self._unknown.add(primitive)
+
     def drifted(self, path: Path) -> None:
         """A loop's events came from a copy of it whose result is not the loop's own."""
         with self._lock:
@@ -115,6 +121,7 @@ class Lens:
             loops=loops,
             dropped=dropped,
             failures=dict(self._guard.failures),
+            unknown=tuple(sorted(self._unknown)),
             notes=(*notes(self.view, loops, sites, dropped, self.loops_elsewhere), *map(drift_note, drifted)),
         )
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
 
+from jaxtap._address import first_mark
 from jaxtap._emit import Drift, Entry, emit_p
 from jaxtap._jaxprs import (
     CALLS,
@@ -27,6 +28,7 @@ from jaxtap._jaxprs import (
     is_jaxpr,
     is_literal,
     jit_p,
+    map_subjaxprs,
     remat_p,
     rewrap,
     scan_counts,
@@ -421,7 +423,11 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
         if params["differentiated"] and params["prevent_cse"]:
             args = lax.optimization_barrier(args)
         return walk(params["jaxpr"], args, around)[0]
-    # Left as it is: the loops inside are realised on their own, when this equation is lowered.
+    # Not entered: it runs as it is without a lens, and the report names it.
+    for key in first_mark(next(filter(has_marks, subjaxprs(eqn)))).params["lenses"]:
+        if key.lens is not None:
+            key.lens.passed_through(primitive.name)
+    eqn = map_subjaxprs(eqn, lambda _, sub: strip(sub))
     outs = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
     values = {v: a for v, a in zip(eqn.invars, args, strict=True) if not is_literal(v)}
     found = evaluator(inner(next(subjaxprs(eqn))), [eqn], list(values), outs)(*values.values())
