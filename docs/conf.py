@@ -29,3 +29,6 @@ autodoc_typehints_description_target = "documented"
 
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
+
+# Examples in docstrings use the names of the package they document.
+doctest_global_setup = "from jaxtap import *"
