@@ -122,7 +122,8 @@ CASES = (
     first_call("tiny", 9, "8-float scan", is_tiny=True),
     first_call("nested", 7, "sampler-like nest", is_tiny=True),
     first_call("network", 5, "unrolled network in a scan", is_tiny=False),
-    first_call("warmup", 7, "BlackJAX window adaptation", is_tiny=False),
+    first_call("warmup", 7, "BlackJAX window adaptation, all loops", is_tiny=False),
+    first_call("warmup-outer", 5, "BlackJAX window adaptation, `max_depth=0`", is_tiny=False),
 )
 
 

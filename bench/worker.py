@@ -94,14 +94,14 @@ def writing(program: programs.Program, events: int) -> Iterator[Result]:
         yield from calling(program, writer, events)
 
 
-def first_call(program: programs.Program, with_lens: bool) -> Iterator[Result]:
+def first_call(program: programs.Program, with_lens: bool, **options: Any) -> Iterator[Result]:
     """The first call of a program: trace, lower and compile it, and run it once."""
     f, args = program
     jax.block_until_ready(jax.jit(lambda x: x + 1)(jnp.ones(3)))
     if not with_lens:
         yield {"first_s": timed(jax.jit(f), args)}
         return
-    g, recorder = tap.record(f, **UNBUFFERED)
+    g, recorder = tap.record(f, **UNBUFFERED, **options)
     seconds = timed(jax.jit(g), args)
     yield {"first_s": seconds, "events": len(list(recorder.events))}
 
@@ -139,20 +139,29 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "nested-all": lambda: steady(programs.nested_loops(100)),
     "nested-outer": lambda: steady(programs.nested_loops(100), max_depth=0),
     "memory": memory,
-    "first-tiny-bare": lambda: first_call(programs.tiny_scan(100), with_lens=False),
-    "first-tiny-lens": lambda: first_call(programs.tiny_scan(100), with_lens=True),
-    "first-network-bare": lambda: first_call(programs.unrolled_network(), with_lens=False),
-    "first-network-lens": lambda: first_call(programs.unrolled_network(), with_lens=True),
-    "first-nested-bare": lambda: first_call(programs.nested_loops(5), with_lens=False),
-    "first-nested-lens": lambda: first_call(programs.nested_loops(5), with_lens=True),
-    "first-warmup-bare": lambda: first_call(programs.window_adaptation(), with_lens=False),
-    "first-warmup-lens": lambda: first_call(programs.window_adaptation(), with_lens=True),
 }
+
+FIRST_CALLS: dict[str, tuple[Callable[[], programs.Program], dict[str, Any]]] = {
+    "first-tiny": (lambda: programs.tiny_scan(100), {}),
+    "first-nested": (lambda: programs.nested_loops(5), {}),
+    "first-network": (programs.unrolled_network, {}),
+    "first-warmup": (programs.window_adaptation, {}),
+    "first-warmup-outer": (programs.window_adaptation, {"max_depth": 0}),
+}
+
+
+def measurements(name: str) -> Iterator[Result]:
+    """The results of a case; the name of a first call ends with how it is made."""
+    if name in CASES:
+        return CASES[name]()
+    name, _, way = name.rpartition("-")
+    program, options = FIRST_CALLS[name]
+    return first_call(program(), way == "lens", **options)
 
 
 def main() -> None:
     """Answer each line on stdin with a measurement."""
-    case = CASES[sys.argv[1]]()
+    case = measurements(sys.argv[1])
     print(json.dumps({"jaxtap": tap.__version__, "jax": jax.__version__, "file": tap.__file__}), flush=True)
     for _ in sys.stdin:
         result = next(case)
