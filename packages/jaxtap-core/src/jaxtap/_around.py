@@ -1,0 +1,45 @@
+"""Where a piece of program stands when it is realised: the loops around it, and the lanes that run it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True)
+class Around:
+    """What a loop knows of the loops around it.
+
+    Attributes:
+      steps: step of each enclosing loop, outermost first.
+      lanes: sizes of the mapped axes that `mask` runs over, outermost first.
+      mask: which lanes are still running, or None where all are.
+      seals: whether the backend compiles loops as one piece, so that they need sealing.
+      twin: whether this is a copy, of a loop or of a step, that is made for its events.
+    """
+
+    steps: tuple[Any, ...] = ()
+    lanes: tuple[int, ...] = ()
+    mask: Any = None
+    seals: bool = False
+    twin: bool = False
+
+    def inside(self, step: Any) -> Around:
+        """The surroundings of what lies in a loop's body."""
+        return dataclasses.replace(self, steps=(*self.steps, step))
+
+    def observing(self, step: Any) -> Around:
+        """The same, in a copy of the step that is made for its events."""
+        return dataclasses.replace(self, steps=(*self.steps, step), twin=True)
+
+
+def aligned(around: Around, lanes: tuple[int, ...]) -> Any:
+    """The mask of the surroundings, over the lanes of a loop in them."""
+    if around.mask is None:
+        return None
+    if around.lanes == lanes[: len(around.lanes)]:
+        mask = around.mask.reshape(around.lanes + (1,) * (len(lanes) - len(around.lanes)))
+        return jnp.broadcast_to(mask, lanes)
+    return jnp.broadcast_to(around.mask.any(), lanes)

@@ -1,0 +1,85 @@
+"""What one loop sends to the host, for every lens that sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtap._around import Around
+from jaxtap._emit import Drift, Entry, emit_p
+from jaxtap._mark import own_marks
+from jaxtap._payload import Emitter, Read, emitters, payload
+
+
+class Crossings:
+    """What one loop sends, for every lens that sees it."""
+
+    def __init__(self, marks: Sequence[Any], around: Around) -> None:
+        self.around = around
+        self.emitters = emitters(marks)
+        self.loop = object()
+
+    def _send(self, emitter: Emitter, count: Any, mask: Any, events: Any, read: Read | None) -> None:
+        """One crossing: the number of steps done, negative if there are no more, and what is read of the last."""
+        arrays, parts = payload(emitter, read) if read is not None else ([], ())
+        entry = Entry(
+            key=emitter.key,
+            path=emitter.path,
+            loop=self.loop,
+            site=emitter.site,
+            sample_every=emitter.view.sample_every,
+            num_outer=len(self.around.steps),
+            masked=mask is not None,
+            parts=parts,
+            kinds=len(emitter.marks),
+            lanes=emitter.lanes,
+        )
+        head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
+        emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
+
+    def step(self, emitter: Emitter, i: Any, last: Any, mask: Any, events: Any, read: Read) -> None:
+        """After step `i`: send it if it is sampled and some lane has run it; say if it was the last."""
+        count = jnp.where(last, -i - 1, i + 1)
+        wanted: Any = True if emitter.view.sample_every == 1 else i % emitter.view.sample_every == 0
+        if mask is not None:
+            wanted = wanted & mask.any()
+        if wanted is True:
+            self._send(emitter, count, mask, events, read)
+            return
+
+        def close() -> None:
+            lax.cond(last, lambda: self._send(emitter, count, mask, events, None), lambda: None)
+
+        lax.cond(wanted, lambda: self._send(emitter, count, mask, events, read), close)
+
+    def none(self, count: Any, masks: Callable[[Emitter], Any]) -> None:
+        """After a loop that made no step: say so."""
+        for emitter in self.emitters:
+            mask = masks(emitter)
+            send = lambda e=emitter, m=mask: self._send(e, jnp.int32(0), m, jnp.int32(0), None)  # noqa: E731
+            if isinstance(count, int):
+                send()
+            else:
+                lax.cond(count == 0, send, lambda: None)
+
+
+def say_if_different(params: dict[str, Any], results: Sequence[Any], copied: Sequence[Any]) -> None:
+    """Tell the host if a copy that was made for its events has not come to the loop's own result."""
+    marks = own_marks(params["jaxpr"] if "jaxpr" in params else params["body_jaxpr"])
+    told = emitters(marks)
+    if not told:
+        return
+    different = jnp.any(jnp.stack([_differ(a, b) for a, b in zip(results, copied, strict=True)] or [jnp.bool_(False)]))
+    for emitter in told:
+        drift = Drift(emitter.key, emitter.path)
+        lax.cond(different, lambda drift=drift: emit_p.bind(entry=drift), lambda: [])
+
+
+def _differ(a: Any, b: Any) -> Any:
+    if jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
+    return jnp.any((a != b) & ((a == a) | (b == b)))

@@ -1,0 +1,104 @@
+"""A marked scan, written out as a while with its crossings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtap._around import Around, aligned
+from jaxtap._crossings import Crossings
+from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
+from jaxtap._mark import is_output, leaves_of, own_marks
+from jaxtap._payload import Read
+from jaxtap._seal import stepwise
+from jaxtap._slices import Slice, output_position, sliced
+from jaxtap._step import plain, way_of
+from jaxtap._walk import loop_rules, walk
+
+
+def _index(stacked: Any, i: Any) -> Any:
+    return lax.dynamic_index_in_dim(stacked, i, keepdims=False, allow_negative_indices=False)
+
+
+def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> list[Any]:
+    num_consts, num_carry = scan_counts(params)
+    closed, length, reverse = params["jaxpr"], params["length"], params["reverse"]
+    body = inner(closed)
+    const_values, carry, xs = (
+        args[:num_consts],
+        args[num_consts : num_consts + num_carry],
+        args[num_consts + num_carry :],
+    )
+    carry_vars, x_vars = body.invars[num_consts : num_consts + num_carry], body.invars[num_consts + num_carry :]
+    y_vars = body.outvars[num_carry:]
+    crossings = Crossings(own_marks(body), around)
+    late = _late_outputs(crossings, body, num_consts, num_carry)
+    way = way_of(closed, around)
+
+    def place(i: Any) -> Any:
+        return length - i - 1 if reverse else i
+
+    def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Read:
+        """Reads the leaves of a mark as they stand after step `i`."""
+        fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(
+            zip(body.invars[:num_consts], const_values, strict=True)
+        )
+        fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
+        state = fixed | dict(zip(carry_vars, carry, strict=True))
+        outs = {var: Slice(_index, ys, place(i)) for var, ys in zip(y_vars, yss, strict=True) if not is_literal(var)}
+        outs |= dict(zip(late, kept, strict=True))
+
+        def read(mark: Any) -> list[Any]:
+            known = (fixed, outs) if is_output(mark) else (state, {})
+            return sliced(body, leaves_of(mark), *known)
+
+        return read
+
+    def step(state: Any) -> Any:
+        i, carry, yss, _ = state
+        ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
+        outs, kept = walk(closed, ins, around.inside(i), late) if way.inline else plain(closed, ins, late, CALLS_BODY)
+        yss = [
+            lax.dynamic_update_index_in_dim(ys, y, place(i), 0, allow_negative_indices=False)
+            for ys, y in zip(yss, outs[num_carry:], strict=True)
+        ]
+        return i + 1, outs[:num_carry], yss, kept
+
+    def step_and_send(state: Any) -> Any:
+        i, carry, *_ = state
+        if way.observed:
+            walk(closed, [*const_values, *carry, *(_index(x, place(i)) for x in xs)], around.observing(i))
+        state = step(state) if way.inline else stepwise(i, step, state)
+        _, carry, yss, kept = state
+        for emitter in crossings.emitters:
+            mask = aligned(around, emitter.lanes)
+            events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
+            crossings.step(emitter, i, i == length - 1, mask, events, reader(carry, yss, kept, i))
+        return state
+
+    if length == 0:
+        crossings.none(0, lambda emitter: aligned(around, emitter.lanes))
+    yss = [jnp.zeros((length, *var.aval.shape), var.aval.dtype) for var in y_vars]
+    kept = [jnp.zeros(var.aval.shape, var.aval.dtype) for var in late]
+    state = (jnp.int32(0), carry, yss, kept)
+    _, carry, yss, _ = lax.while_loop(lambda s: s[0] < length, step_and_send, state) if length else state
+    return [*carry, *yss]
+
+
+def _late_outputs(crossings: Crossings, body: Any, num_consts: int, num_carry: int) -> list[Any]:
+    """Outputs to be seen that the loop does not keep: they are carried out of the step."""
+    late: list[Any] = []
+    settled = [*body.constvars, *body.invars[:num_consts], *body.invars[num_consts + num_carry :]]
+    for emitter in crossings.emitters:
+        for mark in emitter.marks:
+            for operand in leaves_of(mark) if is_output(mark) else ():
+                found = is_literal(operand) or operand in settled or operand in late
+                if not found and output_position(body, operand, num_carry) is None:
+                    late.append(operand)
+    return late
+
+
+loop_rules[scan_p] = realise_scan

@@ -1,0 +1,124 @@
+"""Everything between loops: a jaxpr is evaluated as it is, and each marked loop in it is realised."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import lax
+
+from jaxtap._address import first_mark
+from jaxtap._around import Around
+from jaxtap._crossings import say_if_different
+from jaxtap._jaxprs import (
+    CALLS,
+    consts,
+    evaluator,
+    inner,
+    is_jaxpr,
+    is_literal,
+    jit_p,
+    map_subjaxprs,
+    remat_p,
+    scan_p,
+    subjaxprs,
+)
+from jaxtap._mark import has_marks, is_mark, strip
+from jaxtap._payload import seen
+from jaxtap._seal import is_pure, is_tiny
+from jaxtap._step import bare
+
+# How a marked loop is realised, by its primitive: `(params, args, around) -> results`.
+loop_rules: dict[Any, Callable[..., list[Any]]] = {}
+
+
+def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around: Around) -> list[Any]:
+    """The results of a marked loop, with its crossings written out."""
+    bodies = [value for value in params.values() if is_jaxpr(value)]
+    if not any([seen(body) for body in bodies]):
+        return bare(primitive, params, args)
+    unrolled = primitive is scan_p and params["unroll"] != 1
+    tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
+    if (unrolled or tiny) and not around.twin and all(map(is_pure, bodies)):
+        # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
+        # copy beside it sends the events.
+        results = bare(primitive, params, args)
+        copy = {**params, "unroll": 1} if unrolled else params
+        copied = realise(primitive, copy, args, dataclasses.replace(around, twin=True))
+        say_if_different(params, results, copied)
+        return results
+    return loop_rules[primitive](params, list(args), around)
+
+
+def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = ()) -> tuple[list[Any], list[Any]]:
+    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`."""
+    jaxpr = inner(closed)
+    values = dict(zip(jaxpr.constvars, consts(closed), strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
+
+    def value(atom: Any) -> Any:
+        return atom.val if is_literal(atom) else values[atom]
+
+    for marked, eqns in runs(jaxpr.eqns):
+        if marked:
+            (eqn,) = eqns
+            outs = _enter(eqn, [value(v) for v in eqn.invars], around)
+            values.update(zip(eqn.outvars, outs, strict=True))
+        else:
+            needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
+            gives = [v for e in eqns for v in e.outvars if type(v).__name__ != "DropVar"]
+            outs = evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs))
+            values.update(zip(gives, outs, strict=True))
+    return [value(v) for v in jaxpr.outvars], [value(v) for v in want]
+
+
+def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
+    """The equations in runs without any mark, and one by one where they hold some; marks themselves left out."""
+    found: list[tuple[bool, list[Any]]] = []
+    for eqn in eqns:
+        if is_mark(eqn):
+            continue
+        if any(map(has_marks, subjaxprs(eqn))):
+            found.append((True, [eqn]))
+        elif found and not found[-1][0]:
+            found[-1][1].append(eqn)
+        else:
+            found.append((False, [eqn]))
+    return found
+
+
+def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
+    """Evaluate an equation that holds marked loops."""
+    primitive, params = eqn.primitive, eqn.params
+    if primitive in loop_rules:
+        return realise(primitive, params, args, around)
+    if primitive is jit_p and _is_plain(params):
+        return walk(params["jaxpr"], args, around)[0]
+    if primitive.name in CALLS:
+        (called,) = subjaxprs(eqn)
+        return walk(called, args, around)[0]
+    if primitive.name == "cond":
+        branches = [lambda *ops, b=b: walk(b, ops, around)[0] for b in params["branches"]]
+        return lax.switch(args[0], branches, *args[1:])
+    if primitive is remat_p:
+        if params["differentiated"] and params["prevent_cse"]:
+            args = lax.optimization_barrier(args)
+        return walk(params["jaxpr"], args, around)[0]
+    # Not entered: it runs as it is without a lens, and the report names it.
+    for key in first_mark(next(filter(has_marks, subjaxprs(eqn)))).params["lenses"]:
+        if key.lens is not None:
+            key.lens.passed_through(primitive.name)
+    eqn = map_subjaxprs(eqn, lambda _, sub: strip(sub))
+    outs = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
+    values = {v: a for v, a in zip(eqn.invars, args, strict=True) if not is_literal(v)}
+    found = evaluator(inner(next(subjaxprs(eqn))), [eqn], list(values), outs)(*values.values())
+    given = dict(zip(outs, found, strict=True))
+    return [given.get(v) for v in eqn.outvars]
+
+
+def _is_plain(params: dict[str, Any]) -> bool:
+    """Whether a nested `jit` asks for nothing: evaluating what it holds is the same."""
+    shardings = (*params["in_shardings"], *params["out_shardings"])
+    layouts = (*params["in_layouts"], *params["out_layouts"])
+    plain = all(type(s).__name__ == "UnspecifiedValue" for s in shardings) and not any(map(bool, layouts))
+    return plain and not params.get("compiler_options_kvs")

@@ -1,0 +1,95 @@
+"""A marked while, written out with its step counter, lane masks and crossings."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtap._around import Around, aligned
+from jaxtap._crossings import Crossings
+from jaxtap._jaxprs import consts, inner, while_p
+from jaxtap._mark import leaves_of, own_marks
+from jaxtap._payload import Emitter, Read, emitters
+from jaxtap._seal import sealed, stepwise
+from jaxtap._slices import sliced
+from jaxtap._step import plain, way_of
+from jaxtap._walk import loop_rules, walk
+
+
+def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> list[Any]:
+    num_cond, num_body = params["cond_nconsts"], params["body_nconsts"]
+    cond_jaxpr, closed = params["cond_jaxpr"], params["body_jaxpr"]
+    body = inner(closed)
+    cond_consts, body_consts, carry = args[:num_cond], args[num_cond : num_cond + num_body], args[num_cond + num_body :]
+    crossings = Crossings(own_marks(body), around)
+    pred_aval = inner(cond_jaxpr).outvars[0].aval
+    batched = bool(pred_aval.shape)
+    way, cond_way = way_of(closed, around), way_of(cond_jaxpr, around)
+
+    def going_on(i: Any, carry: Any) -> Any:
+        ins = [*cond_consts, *carry]
+        if cond_way.observed:
+            walk(cond_jaxpr, ins, around.observing(i))
+        if cond_way.inline:
+            return walk(cond_jaxpr, ins, around.inside(i))[0][0]
+        return sealed(i, lambda: plain(cond_jaxpr, ins)[0], [pred_aval])[0]
+
+    def reader(carry: Any) -> Read:
+        known = dict(zip(body.constvars, consts(closed), strict=True))
+        known |= dict(zip(body.invars, [*body_consts, *carry], strict=True))
+        return lambda mark: sliced(body, leaves_of(mark), known, {})
+
+    def masks(emitter: Emitter, pred: Any) -> Any:
+        mask = aligned(around, emitter.lanes)
+        own = emitter.over_lanes(pred, body.invars[num_body:]) if batched else None
+        return mask if own is None else own if mask is None else own & mask
+
+    def step(state: Any) -> Any:
+        i, carry = state
+        ins = [*body_consts, *carry]
+        if not batched:
+            outs, _ = walk(closed, ins, around.inside(i)) if way.inline else plain(closed, ins)
+            return i + 1, outs
+        (running,), _ = plain(cond_jaxpr, [*cond_consts, *carry])
+        outs, _ = walk(closed, ins, lanes_of(around.inside(i), running)) if way.inline else plain(closed, ins)
+        return i + 1, [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
+
+    def lanes_of(around: Around, running: Any) -> Around:
+        """The surroundings of a step, with the lanes that run it."""
+        for emitter in crossings.emitters or emitters(own_marks(body), silent=True):
+            return dataclasses.replace(around, lanes=emitter.lanes, mask=masks(emitter, running))
+        return around
+
+    def step_and_send(state: Any) -> Any:
+        i, carry, running, events = state
+        if way.observed:
+            observing = lanes_of(around.observing(i), running) if batched else around.observing(i)
+            walk(closed, [*body_consts, *carry], observing)
+        _, carry = step((i, carry)) if way.inline else stepwise(i, step, (i, carry))
+        pred = going_on(i + 1, carry)
+        ran = [masks(emitter, running) for emitter in crossings.emitters]
+        events = [
+            n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
+            for n, e, mask in zip(events, crossings.emitters, ran, strict=True)
+        ]
+        for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
+            crossings.step(emitter, i, ~pred.any(), mask, n, reader(carry))
+        return i + 1, carry, pred, events
+
+    first = going_on(jnp.int32(0), carry)
+    state = (jnp.int32(0), carry, first, [jnp.int32(0) for _ in crossings.emitters])
+    count, carry, _, _ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
+    crossings.none(count, lambda emitter: masks(emitter, first))
+    return list(carry)
+
+
+def _choose(running: Any, new: Any, old: Any) -> Any:
+    """New state for lanes that run, old state for the others, as JAX lowers a batched condition."""
+    shape = running.shape + (1,) * (jnp.ndim(new) - running.ndim)
+    return lax.select_n(jnp.broadcast_to(running.reshape(shape), jnp.shape(new)), old, new)
+
+
+loop_rules[while_p] = realise_while
