@@ -46,7 +46,7 @@ def test_columns() -> None:
     ]  # fmt: skip
     assert len(table) == 6 and len(rec.df(kind="output")) == 3 and len(rec.df(kind="carry", path="scan[0]")) == 3
     assert list(rec.df(kind="output")["value"]) == [1.0, 4.0, 8.0]
-    with pytest.raises(ValueError, match="'carry' or 'output'"):
+    with pytest.raises(ValueError, match="'carry', 'output', 'primitive', 'mark'"):
         rec.df(kind="nonsense")
 
 

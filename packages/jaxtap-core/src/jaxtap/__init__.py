@@ -7,12 +7,17 @@ from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
 from jaxtap._loops import Leaf, Loop, Loops, loops
+from jaxtap._points import mark
+from jaxtap._primitives import Equation, Equations, primitives
 from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
-from jaxtap._report import LoopReport, Report
+from jaxtap._report import LoopReport, PointReport, Report
+from jaxtap._taps import PrimitiveTap, on, print, watch_nan
 from jaxtap._version import __version__
 
 __all__ = [
+    "Equation",
+    "Equations",
     "Events",
     "FlightRecorder",
     "JSONLWriter",
@@ -22,16 +27,23 @@ __all__ = [
     "Loop",
     "LoopReport",
     "Loops",
+    "PointReport",
+    "PrimitiveTap",
     "Report",
     "SelectError",
     "TapEvent",
     "__version__",
     "emergency_restore",
     "loops",
+    "mark",
+    "on",
     "original_scan",
+    "primitives",
+    "print",
     "read_jsonl",
     "record",
     "verbose",
+    "watch_nan",
 ]
 
 _install()

@@ -6,7 +6,7 @@ import math
 
 from jaxtap._emit import Entry
 from jaxtap._mark import Site
-from jaxtap._report import LoopReport
+from jaxtap._report import LoopReport, PointReport
 
 
 class _Loop:
@@ -21,6 +21,15 @@ class _Loop:
         self.delivered = 0
         self.cut_off = 0
         self.sampled_out = 0
+
+
+class _Point:
+    """The account of one tap on one equation or marked value."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.call = -1
+        self.last: tuple[int, ...] = ()
 
 
 class Execution:
@@ -48,6 +57,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._loops: dict[str, _Loop] = {}
+        self._points: dict[str, tuple[Site, dict[int, _Point]]] = {}
         self._sites: dict[tuple[str, str], Site] = {}
         # Executions that have begun and not ended, by the loop they are of.
         self.running: dict[object, Execution] = {}
@@ -56,6 +66,26 @@ class Accounts:
         """A loop was lowered."""
         self._sites[path, site.kind] = site
         self._loops.setdefault(path, _Loop(site))
+
+    def saw_point(self, path: str, site: Site) -> None:
+        """An equation or marked value was lowered."""
+        self._points.setdefault(path, (site, {}))
+
+    def point(self, path: str, site: Site, tap: int, steps: tuple[int, ...], events: int) -> int:
+        """Events of a point have arrived; returns which execution, of the loop around or of the point itself, it is."""
+        account = self._points.setdefault(path, (site, {}))[1].setdefault(tap, _Point())
+        if not steps or steps[:-1] != account.last[:-1] or steps[-1:] <= account.last[-1:]:
+            account.call += 1
+        account.last = steps
+        account.events += events
+        return account.call
+
+    def points(self) -> tuple[PointReport, ...]:
+        """The accounts of single equations and marked values so far."""
+        return tuple(
+            PointReport(path, site.source, site.op, site.kind, sum(tap.events for tap in taps.values()))
+            for path, (site, taps) in self._points.items()
+        )
 
     def begin(self, entry: Entry, path: str) -> Execution:
         """A loop has begun; if it had not ended before, it was cut off then."""
@@ -83,8 +113,8 @@ class Accounts:
         account.delivered += execution.events
         sampled = math.ceil(steps / entry.sample_every)
         lanes = math.prod(entry.lanes)
-        account.expected += entry.kinds * (sampled * lanes if events is None else events)
-        account.sampled_out += entry.kinds * (steps - sampled) * lanes
+        account.expected += entry.kinds * (sampled * lanes if events is None else events) + entry.shared * sampled
+        account.sampled_out += (entry.kinds * lanes + entry.shared) * (steps - sampled)
 
     def sites(self) -> dict[tuple[str, str], Site]:
         """What is known of each address and kind."""

@@ -26,13 +26,15 @@ class Key:
     Attributes:
       view: the device-side configuration.
       owner: the lens itself where it belongs to a wrapped function and so outlives a block.
+      tapped: primitives of the equations that programs compiled through it hold marks of.
     """
 
-    __slots__ = ("__weakref__", "_lens", "owner", "view")
+    __slots__ = ("__weakref__", "_lens", "owner", "tapped", "view")
 
     def __init__(self, view: View, owner: Lens | None = None) -> None:
         self.view = view
         self.owner = owner
+        self.tapped: set[str] = set()
         self._lens: weakref.ref[Lens] | None = None
 
     @property

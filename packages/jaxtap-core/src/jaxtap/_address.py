@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jaxtap._active import Key
+from jaxtap._equations import Points
 from jaxtap._jaxprs import (
     WeakMemo,
     cond_p,
     function_source,
     inner,
+    is_entered,
     label,
     map_subjaxprs,
     remat_p,
@@ -19,7 +22,7 @@ from jaxtap._jaxprs import (
     while_p,
     with_eqns,
 )
-from jaxtap._mark import Path, has_marks, is_mark, own_marks
+from jaxtap._mark import Path, has_marks, is_floating, is_mark, is_point, own_marks
 
 # Called on each loop equation that a walk meets, to mark it where that has not happened yet.
 Marker = Callable[[Any], Any]
@@ -33,36 +36,38 @@ def is_loop(eqn: Any) -> bool:
     return eqn.primitive is scan_p or eqn.primitive is while_p
 
 
-def adopt(jaxpr: Any, head: Path, mark: Marker, key: Any) -> Any:
-    """Number the boundaries directly inside `jaxpr`, and put `head` before every address in it.
+def adopt(jaxpr: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: bool = True) -> Any:
+    """Number what lies directly inside `jaxpr`, mark the equations in it, and put `head` before every address.
 
     Args:
       jaxpr: a body, a branch, or what a call holds.
       head: address of the boundary that holds it.
       mark: marks a loop that was traced before the lens was open.
-      key: what the result depends on besides `jaxpr` and `head`.
+      keys: the lenses.
+      entered: whether equations may be marked, since what holds `jaxpr` is entered when it is lowered.
     """
 
     def make() -> Any:
+        points = Points(inner(jaxpr), head, keys if entered else ())
         eqns, number = [], 0
         for eqn in inner(jaxpr).eqns:
             if any(True for _ in subjaxprs(eqn)):
-                eqn = _adopt_eqn(eqn, (*head, f"{label(eqn)}[{number}]"), mark, key)
+                eqn = _adopt_eqn(eqn, (*head, f"{label(eqn)}[{number}]"), mark, keys, entered)
                 number += 1
-            eqns.append(eqn)
+            eqns += points.around(eqn)
         return with_eqns(inner(jaxpr), eqns)
 
-    return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, key), make))
+    return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, keys, entered), make))
 
 
-def _adopt_eqn(eqn: Any, head: Path, mark: Marker, key: Any) -> Any:
+def _adopt_eqn(eqn: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: bool) -> Any:
     if is_loop(eqn):
         eqn = mark(eqn)
     if is_loop(eqn) or is_addressed(eqn):
         return map_subjaxprs(eqn, lambda _, sub: behead(sub, head))
 
     def into(name: str, sub: Any) -> Any:
-        return adopt(sub, (*head, *branch(eqn, name)), mark, key)
+        return adopt(sub, (*head, *branch(eqn, name)), mark, keys, entered and is_entered(eqn.primitive.name))
 
     return map_subjaxprs(eqn, into)
 
@@ -81,9 +86,11 @@ def bodies(eqn: Any) -> tuple[str, ...]:
 
 
 def first_mark(jaxpr: Any) -> Any:
-    """The first mark in a jaxpr, at any depth, or None."""
+    """The first mark in a jaxpr that has an address, at any depth, or None."""
     for eqn in inner(jaxpr).eqns:
         if is_mark(eqn):
+            if is_floating(eqn):
+                continue
             return eqn
         for sub in subjaxprs(eqn):
             found = first_mark(sub)
@@ -94,6 +101,8 @@ def first_mark(jaxpr: Any) -> Any:
 
 def is_adopted(jaxpr: Any) -> bool:
     """Whether the marks in a jaxpr already know the boundary that holds it."""
+    if any(is_point(eqn) and not is_floating(eqn) for eqn in inner(jaxpr).eqns):
+        return True
     for eqn in inner(jaxpr).eqns:
         first = next((found for sub in subjaxprs(eqn) if (found := first_mark(sub)) is not None), None)
         if first is None:
@@ -120,7 +129,7 @@ def behead(jaxpr: Any, head: Path) -> Any:
     def make() -> Any:
         eqns = []
         for eqn in inner(jaxpr).eqns:
-            if is_mark(eqn):
+            if is_mark(eqn) and not is_floating(eqn):
                 eqn = eqn.replace(params={**eqn.params, "path": (*head, *eqn.params["path"][1:])})
             else:
                 eqn = map_subjaxprs(eqn, lambda _, sub: behead(sub, head))

@@ -16,9 +16,11 @@ from jaxtap._config import (
     THREADS,
     ByIdentity,
     Host,
+    Marks,
     View,
     check_callable,
     check_count,
+    check_marks,
     check_ops,
     selection,
 )
@@ -27,7 +29,8 @@ from jaxtap._intercept import hooks
 from jaxtap._lens import Lens, Opening
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
-from jaxtap._types import Alert, OnEvent, SelectSpec
+from jaxtap._taps import PrimitiveTap
+from jaxtap._types import Alert, MarksSpec, OnEvent, SelectSpec
 
 
 def _view(
@@ -40,6 +43,8 @@ def _view(
     sample_every: int,
     where: Callable[[str], bool] | None,
     max_depth: int | None,
+    taps: tuple[PrimitiveTap, ...],
+    marks: Marks,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
@@ -48,20 +53,28 @@ def _view(
         sample_every=check_count("sample_every", sample_every, 1, "every step is 1, every tenth is 10"),
         where=None if where is None else ByIdentity(check_callable("where", where)),
         max_depth=None if max_depth is None else check_count("max_depth", max_depth, 0, "0 sees outermost loops only"),
+        taps=tuple(tap.device for tap in taps),
+        marks=marks,
     )
 
 
-def _check_taps(taps: Sequence[Any]) -> None:
-    if tuple(taps):
-        raise NotImplementedError(
-            "taps= is accepted so that code which passes an empty sequence runs, but this release looks at loops only: "
-            "taps on single primitives are not in it. Leave taps= out, or select from the loop's state instead."
-        )
+def _taps(taps: Sequence[PrimitiveTap]) -> tuple[PrimitiveTap, ...]:
+    if isinstance(taps, PrimitiveTap):
+        taps = (taps,)
+    for tap in taps:
+        if not isinstance(tap, PrimitiveTap):
+            raise TypeError(
+                f"taps must hold what jaxtap.on, jaxtap.watch_nan and jaxtap.print make; got {tap!r}. For the "
+                f"primitive of that name: taps=[jaxtap.on({tap!r})]."
+                if isinstance(tap, str)
+                else f"taps must hold what jaxtap.on, jaxtap.watch_nan and jaxtap.print make; got {tap!r}."
+            )
+    return tuple(taps)
 
 
 def _host(**callbacks: Any) -> Host:
     for name, value in callbacks.items():
-        if not name.endswith("_once"):
+        if name != "taps" and not name.endswith("_once"):
             check_callable(name, value)
     return Host(**callbacks)
 
@@ -81,7 +94,8 @@ def verbose(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
-    taps: Sequence[Any] = (),
+    taps: Sequence[PrimitiveTap] = (),
+    marks: MarksSpec = None,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -103,12 +117,13 @@ def verbose(
       sample_every: send steps 0, k, 2k, ... only; decided on the device.
       where: a predicate over the address; loops for which it is false send nothing.
       max_depth: send nothing from loops with more than this many others around them.
-      taps: must be empty in this release; see Raises.
+      taps: what to see besides loops: a sequence of what `on`, `watch_nan` and `print` make.
+      marks: which values named by `jaxtap.mark` are sent: a name or glob, several, or a dictionary of names with
+        what to send of each, as for `select`. None sends all, an empty list none.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
       TypeError: on entering, for an argument of the wrong type.
-      NotImplementedError: on entering, if `taps` is not empty.
       SelectError: when the program is traced, if `select` cannot be applied to a loop.
 
     >>> import jax
@@ -119,8 +134,9 @@ def verbose(
     1 4.0
     2 8.0
     """
-    _check_taps(taps)
+    taps = _taps(taps)
     host = _host(
+        taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,
         alert_once=alert_once,
@@ -137,6 +153,8 @@ def verbose(
         sample_every=sample_every,
         where=where,
         max_depth=max_depth,
+        taps=taps,
+        marks=check_marks(marks) if on_step is not None else (),
     )
     return _wrapped(f, Lens(view, host, None))
 
@@ -144,25 +162,21 @@ def verbose(
 def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
     check_callable("f", f)
     key = _active.Key(lens.view, owner=lens)
+    lens.tapped = key.tapped
 
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> Any:
         opening = Opening(lens, key)
         opening.open()
         try:
-            try:
-                result = f(*args, **kwargs)
-            except jax.errors.JaxRuntimeError as error:
-                _raise_interrupt(error)
-                raise
-            finally:
-                opening.close()
-            traced = any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(result))
-            if not traced:
-                settle()
+            result = f(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as error:
+            _raise_interrupt(error)
+            raise
         finally:
-            opening.settled()
-        if not traced:
+            opening.close()
+        if not any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(result)):
+            settle()
             _say_what_is_off(lens)
         return result
 
@@ -198,6 +212,7 @@ class Recording:
         self._key, self._slot = _active.take_key(self._view)
         self._lens = Lens(self._view, self._host, self._recorder)
         self._key.route(self._lens)
+        self._lens.tapped = self._key.tapped
         self._opening = Opening(self._lens, self._key, self._everywhere)
         self._opening.open()
         return self._recorder
@@ -218,7 +233,6 @@ class Recording:
             if error is None:
                 raise
         finally:
-            self._opening.settled()
             self._key.route(None)
             _active.give_key_back(self._view, self._slot)
         if error is None:
@@ -240,7 +254,8 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
-    taps: Sequence[Any] = (),
+    taps: Sequence[PrimitiveTap] = (),
+    marks: MarksSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -260,7 +275,8 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
-    taps: Sequence[Any] = (),
+    taps: Sequence[PrimitiveTap] = (),
+    marks: MarksSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -278,7 +294,8 @@ def record(
     sample_every: int = 1,
     where: Callable[[str], bool] | None = None,
     max_depth: int | None = None,
-    taps: Sequence[Any] = (),
+    taps: Sequence[PrimitiveTap] = (),
+    marks: MarksSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -317,8 +334,9 @@ def record(
     if f is not None and threads == "all":
         raise ValueError("threads='all' is for the block form: a wrapped function is seen where it is called.")
     recorder = FlightRecorder(capacity)
-    _check_taps(taps)
+    taps = _taps(taps)
     host = _host(
+        taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,
         alert_once=alert_once,
@@ -335,6 +353,8 @@ def record(
         sample_every=sample_every,
         where=where,
         max_depth=max_depth,
+        taps=taps,
+        marks=check_marks(marks),
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all")

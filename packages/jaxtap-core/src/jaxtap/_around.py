@@ -14,6 +14,7 @@ class Around:
 
     Attributes:
       steps: step of each enclosing loop, outermost first.
+      total: trip count of the innermost, None where it is not known or there is none.
       lanes: sizes of the mapped axes that `mask` runs over, outermost first.
       mask: which lanes are still running, or None where all are.
       seals: whether the backend compiles loops as one piece, so that they need sealing.
@@ -21,18 +22,19 @@ class Around:
     """
 
     steps: tuple[Any, ...] = ()
+    total: int | None = None
     lanes: tuple[int, ...] = ()
     mask: Any = None
     seals: bool = False
     twin: bool = False
 
-    def inside(self, step: Any) -> Around:
+    def inside(self, step: Any, total: int | None) -> Around:
         """The surroundings of what lies in a loop's body."""
-        return dataclasses.replace(self, steps=(*self.steps, step))
+        return dataclasses.replace(self, steps=(*self.steps, step), total=total)
 
-    def observing(self, step: Any) -> Around:
+    def observing(self, step: Any, total: int | None) -> Around:
         """The same, in a copy of the step that is made for its events."""
-        return dataclasses.replace(self, steps=(*self.steps, step), twin=True)
+        return dataclasses.replace(self, steps=(*self.steps, step), total=total, twin=True)
 
 
 def aligned(around: Around, lanes: tuple[int, ...]) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxtap._types import Alert, OnEvent, Select, SelectSpec
+from jaxtap._types import Alert, MarksSpec, OnEvent, Select, SelectSpec
 
 OPS = ("scan", "while_loop")
 THREADS = ("own", "all")
@@ -47,6 +47,29 @@ ALL_LEAVES = Selection()
 
 
 @dataclasses.dataclass(frozen=True)
+class Tap:
+    """The device-side half of a tap on single equations.
+
+    Attributes:
+      primitives: names of primitives, or globs.
+      selection: what is sent of the outputs.
+      output: index of the one output looked at, or None for all.
+      where: predicate over the address.
+      trips_on: a traced predicate of the outputs, without which nothing is sent.
+    """
+
+    primitives: tuple[str, ...]
+    selection: Selection = ALL_LEAVES
+    output: int | None = None
+    where: ByIdentity | None = None
+    trips_on: ByIdentity | None = None
+
+
+# Names of marked values, or globs, with what is sent of those.
+Marks = tuple[tuple[tuple[str, ...], Selection], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class View:
     """The device-side configuration of a lens: all that changes what is compiled.
 
@@ -57,6 +80,8 @@ class View:
       sample_every: send steps 0, k, 2k, ... only.
       where: predicate over the address.
       max_depth: deepest address sent; an outermost loop has depth 0.
+      taps: which equations are seen.
+      marks: which marked values are seen.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -65,6 +90,25 @@ class View:
     sample_every: int = 1
     where: ByIdentity | None = None
     max_depth: int | None = None
+    taps: tuple[Tap, ...] = ()
+    marks: Marks = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class HostTap:
+    """The host-side half of a tap on single equations.
+
+    Attributes:
+      alert: called with what arrived; a true result prints a line.
+      label: the text of that line; None for the primitive's name.
+      once: print at most one line.
+      prints: whether the line shows the value instead.
+    """
+
+    alert: Callable[[Any], object] | None = None
+    label: str | None = None
+    once: bool = False
+    prints: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +121,12 @@ class Host:
     on_ys: OnEvent | None = None
     alert_ys: Alert | None = None
     alert_ys_once: bool = False
+    taps: tuple[HostTap, ...] = ()
 
     @property
     def calls_user(self) -> bool:
         """Whether any user function runs for an event."""
-        return any((self.on_step, self.alert, self.on_ys, self.alert_ys))
+        return any((self.on_step, self.alert, self.on_ys, self.alert_ys, self.taps))
 
 
 def takes_path(function: Select) -> str:
@@ -142,6 +187,26 @@ def check_ops(ops: Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"ops may hold {' and '.join(map(repr, OPS))}; got {', '.join(map(repr, unknown))}.")
     return tuple(op for op in OPS if op in ops)
+
+
+def check_marks(marks: MarksSpec) -> Marks:
+    """Which marked values are sent, checked.
+
+    Raises:
+      TypeError: if it is neither a name, several, a dictionary of names, nor None.
+    """
+    if marks is None:
+        return ((("*",), ALL_LEAVES),)
+    if isinstance(marks, str):
+        marks = (marks,)
+    if not isinstance(marks, (list, tuple, set, frozenset, Mapping)) or not all(isinstance(n, str) for n in marks):
+        raise TypeError(
+            f"marks must be a name or glob, several, a dictionary of names with what to send of each, or None for all; "
+            f"got {marks!r}."
+        )
+    if isinstance(marks, Mapping):
+        return tuple(((name,), selection(f"marks[{name!r}]", spec)) for name, spec in marks.items())
+    return ((tuple(marks), ALL_LEAVES),) if marks else ()
 
 
 def check_count(argument: str, value: Any, least: int, meaning: str) -> int:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxtap._active import Key
 from jaxtap._around import Around
 from jaxtap._emit import Drift, Entry, emit_p
 from jaxtap._mark import own_marks
@@ -22,10 +23,15 @@ class Crossings:
         self.around = around
         self.emitters = emitters(marks)
         self.loop = object()
+        # Of each emitter's payloads, how many are the same for all lanes; known once one has been traced.
+        self._shared: dict[Key, int] = {}
 
     def _send(self, emitter: Emitter, count: Any, mask: Any, events: Any, read: Read | None) -> None:
         """One crossing: the number of steps done, negative if there are no more, and what is read of the last."""
         arrays, parts = payload(emitter, read) if read is not None else ([], ())
+        if read is not None:
+            self._shared[emitter.key] = sum(not part.lanes for part in parts) if emitter.lanes else 0
+        shared = self._shared.get(emitter.key, 0)
         entry = Entry(
             key=emitter.key,
             path=emitter.path,
@@ -35,7 +41,8 @@ class Crossings:
             num_outer=len(self.around.steps),
             masked=mask is not None,
             parts=parts,
-            kinds=len(emitter.marks),
+            kinds=len(emitter.marks) - shared,
+            shared=shared,
             lanes=emitter.lanes,
         )
         head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
@@ -70,12 +77,20 @@ class Crossings:
 def say_if_different(params: dict[str, Any], results: Sequence[Any], copied: Sequence[Any]) -> None:
     """Tell the host if a copy that was made for its events has not come to the loop's own result."""
     marks = own_marks(params["jaxpr"] if "jaxpr" in params else params["body_jaxpr"])
-    told = emitters(marks)
+    _say(emitters(marks), False, results, copied)
+
+
+def say_if_step_differs(body: Any, results: Sequence[Any], copied: Sequence[Any]) -> None:
+    """The same of a copy of one step, in which inner loops are seen."""
+    _say(emitters(own_marks(body), silent=True), True, results, copied)
+
+
+def _say(told: Sequence[Emitter], inside: bool, results: Sequence[Any], copied: Sequence[Any]) -> None:
     if not told:
         return
     different = jnp.any(jnp.stack([_differ(a, b) for a, b in zip(results, copied, strict=True)] or [jnp.bool_(False)]))
     for emitter in told:
-        drift = Drift(emitter.key, emitter.path)
+        drift = Drift(emitter.key, emitter.path, inside)
         lax.cond(different, lambda drift=drift: emit_p.bind(entry=drift), lambda: [])
 
 

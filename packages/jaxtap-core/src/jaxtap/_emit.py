@@ -31,7 +31,8 @@ class Part:
 
     Attributes:
       site: the loop.
-      lanes: size of each mapped axis, outermost first; every array of the payload starts with them.
+      lanes: size of each mapped axis, outermost first; every array of the payload starts with them. Empty also where
+        the payload holds no array: such a step is one event, whatever is mapped.
       treedef: structure of what the selector returned.
       restores: for each array, what turns the shipped form into the value as the program had it.
       fixed: leaves of the selected value that are no arrays, by position.
@@ -68,7 +69,8 @@ class Entry:
       num_outer: how many loops are around this one.
       masked: whether a lane mask is sent.
       parts: the payloads.
-      kinds: how many payloads a sampled step sends.
+      kinds: how many payloads a sampled step sends of each lane.
+      shared: how many it sends once for all lanes.
       lanes: size of each mapped axis, outermost first.
     """
 
@@ -81,6 +83,7 @@ class Entry:
     masked: bool
     parts: tuple[Part, ...]
     kinds: int
+    shared: int
     lanes: tuple[int, ...]
 
     def __hash__(self) -> int:
@@ -90,12 +93,14 @@ class Entry:
         return self is other
 
     def __post_init__(self) -> None:
-        self._each = len(self.parts)
-        self._all = self._each * math.prod(self.lanes)
+        shared = self.shared if self.parts else 0
+        self._each = len(self.parts) - shared
+        self._once = shared
+        self._all = self._each * math.prod(self.lanes) + shared
 
     def events_in(self, mask: np.ndarray | None) -> int:
         """How many events a crossing holds."""
-        return self._all if mask is None else self._each * int(mask.sum())
+        return self._all if mask is None else self._each * int(mask.sum()) + self._once
 
     def __call__(self, *arrays: Any) -> tuple[()]:
         """Receive a crossing. The program goes on whatever fails here."""
@@ -108,18 +113,63 @@ class Entry:
         return ()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drift:
-    """The host end of a crossing that says: the copy of a loop that sent its events came to another result."""
+@dataclasses.dataclass(eq=False)
+class PointEntry:
+    """The host end of a crossing of a single equation or marked value.
+
+    Attributes:
+      key: the lens it belongs to.
+      path: its address.
+      site: what is known of it.
+      tap: which of the lens's taps; -1 for a marked value.
+      num_steps: how many loops are around it.
+      masked: whether a lane mask is sent.
+      parts: the one payload.
+    """
 
     key: Key
     path: Path
+    site: Site
+    tap: int
+    num_steps: int
+    masked: bool
+    parts: tuple[Part, ...]
+
+    def events_in(self, mask: np.ndarray | None) -> int:
+        """How many events a crossing holds."""
+        lanes = self.parts[0].lanes
+        return int(mask.sum()) if mask is not None and lanes else math.prod(lanes)
+
+    def __call__(self, *arrays: Any) -> tuple[()]:
+        """Receive a crossing. The program goes on whatever fails here."""
+        try:
+            lens = self.key.lens
+            if lens is not None:
+                lens.arrive_at_point(self, time.time(), arrays)
+        except Exception as error:  # noqa: BLE001 - see above
+            _guard.failed("receiving an event", error)
+        return ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drift:
+    """The host end of a crossing that says: the copy that sent events came to another result.
+
+    Attributes:
+      key: the lens that the events go to.
+      path: address of the loop.
+      inside: whether a step was copied for the loops in it, instead of the loop itself.
+    """
+
+    key: Key
+    path: Path
+    inside: bool
 
     def __call__(self) -> tuple[()]:
         """Receive it."""
         lens = self.key.lens
         if lens is not None:
-            lens.drifted(self.path)
+            lens.drifted(self.path, self.inside)
         return ()
 
 
@@ -134,7 +184,7 @@ def _is_spread(ctx: Any) -> bool:
     return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
 
 
-def _lower(ctx: Any, *operands: Any, entry: Entry | Drift) -> Any:
+def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | Drift) -> Any:
     if _is_spread(ctx):
         # Several devices need the callback placed: JAX's own debug callback does that.
         def receive(*arrays: Any) -> None:

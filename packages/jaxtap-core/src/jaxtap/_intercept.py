@@ -7,16 +7,13 @@ differentiation, so a mark sees a loop as its author wrote it.
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from jax.core import Tracer
+from jax.extend import core as jcore
 from jax.extend import source_info_util
-from jax.interpreters import mlir
 
 from jaxtap import _active
 from jaxtap._address import adopt, is_adopted
@@ -38,35 +35,15 @@ from jaxtap._jaxprs import (
     while_p,
     with_eqns,
 )
-from jaxtap._mark import Root, Site, is_mark, mark_eqn, own_marks
+from jaxtap._mark import Path, Root, Site, is_mark, mark_eqn, own_marks
+from jaxtap._points import hooked
+from jaxtap._provenance import in_lowering, is_discarded, is_recomputation
 from jaxtap._pruned import Pruned, pruned
+from jaxtap._sources import source_of_body
 
-# Frames of this package are not the user's.
-source_info_util.register_exclusion(os.path.dirname(__file__))
-
-_JAX = os.path.dirname(jax.__file__)
 _guard = Guard()
 _marked = WeakMemo()
 _widened = WeakMemo()
-
-
-def in_lowering() -> bool:
-    """Whether JAX is lowering: the loops that lowering rules bind are no one's program."""
-    return mlir.ir.Context.current is not None
-
-
-def is_recomputation() -> bool:
-    """Whether checkpoint is running a forward pass again, which has been announced already."""
-    return "rematted_computation" in str(source_info_util.current_name_stack())
-
-
-def source_of(body: Any, call_site: str) -> str:
-    """`"file.py:42 (function)"` of a body, or of the user's call where the body is JAX's own, as in `lax.map`."""
-    found = re.fullmatch(r"(.*) at (.*):(\d+)", function_source(body))
-    if found and not found[2].startswith(_JAX):
-        return f"{os.path.basename(found[2])}:{found[3]} ({found[1]})"
-    found = re.fullmatch(r"(.*?):(\d+)(?::\d+)? \((.*)\)", call_site)
-    return f"{os.path.basename(found[1])}:{found[2]} ({found[3]})" if found else call_site
 
 
 # --- Marking a loop ------------------------------------------------------------------------------------------
@@ -117,7 +94,7 @@ class _Loop:
 
     def marks(self, keys: tuple[Any, ...], source_info: Any) -> tuple[list[Any], list[Any]]:
         """The equations to put before and after the body's own."""
-        path, source = (self.root(),), source_of(self.body, self.call_site)
+        path, source = (self.root(),), source_of_body(self.body, self.call_site)
         witnesses = list(inner(self.body).invars)
 
         def mark(kind: str, leaves: list[tuple[Any, str]], treedef: Any) -> Any:
@@ -142,7 +119,7 @@ def with_marks(
     if own:
         missing = tuple(k for k in keys if k not in own[0].params["lenses"])
         return {**params, parameter: _widen(body, missing)} if missing else params
-    if arg_names(body) is None or is_recomputation():
+    if arg_names(body) is None or is_recomputation() or is_discarded():
         return params
     loop = _Loop(primitive, params, taken, call_site)
     root = loop.root()
@@ -196,12 +173,16 @@ def with_addresses(op: str, params: dict[str, Any], keys: tuple[Any, ...], call_
         changed = with_marks(eqn.primitive, eqn.params, keys, None, source_info_util.summarize(eqn.source_info))
         return eqn if changed is eqn.params else replace_params(eqn, changed)
 
+    def into(jaxpr: Any, head: Path) -> Any:
+        # One without names was made by differentiating or mapping another, whose equations have been marked.
+        return adopt(jaxpr, head, mark_inside, keys, arg_names(jaxpr) is not None)
+
     new = dict(params)
     for name, value in found:
         if isinstance(value, tuple):
-            new[name] = tuple(adopt(j, (root, f"b{i}"), mark_inside, keys) for i, j in enumerate(value))
+            new[name] = tuple(into(j, (root, f"b{i}")) for i, j in enumerate(value))
         else:
-            new[name] = adopt(value, (root,), mark_inside, keys)
+            new[name] = into(value, (root,))
     return new
 
 
@@ -247,26 +228,34 @@ _ABSENT = object()
 
 
 class _Installation:
-    """The hooks on the four primitives, in place while anyone needs them."""
+    """The hooks on the four primitives, and on all where single equations are tapped, while anyone needs them."""
 
     def __init__(self) -> None:
-        self._users = 0
+        self._users = self._tappers = 0
         self._lock = threading.Lock()
         self._before: dict[Any, Any] = {}
+        self._bind: Any = None
 
-    def acquire(self) -> None:
+    def acquire(self, taps: bool = False) -> None:
         """Put the hooks in place, if no one has yet."""
         with self._lock:
             self._users += 1
+            self._tappers += taps
+            if self._tappers == 1 and self._bind is None:
+                self._bind = jcore.Primitive.bind
+                jcore.Primitive.bind = hooked(self._bind)
             if self._users == 1:
                 for primitive in (scan_p, while_p, cond_p, remat_p):
                     self._before[primitive] = vars(primitive).get("bind", _ABSENT)
                     primitive.bind = _hooked(primitive, primitive.bind)
 
-    def release(self, all_of_them: bool = False) -> None:
+    def release(self, taps: bool = False, all_of_them: bool = False) -> None:
         """Take the hooks away, if no one else needs them."""
         with self._lock:
             self._users = 0 if all_of_them else max(0, self._users - 1)
+            self._tappers = 0 if all_of_them else max(0, self._tappers - taps)
+            if self._tappers == 0 and self._bind is not None:
+                jcore.Primitive.bind, self._bind = self._bind, None
             if self._users == 0:
                 for primitive, before in self._before.items():
                     if before is _ABSENT:

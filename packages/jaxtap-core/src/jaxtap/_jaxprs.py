@@ -18,11 +18,16 @@ while_p = jprims.while_p
 cond_p = jprims.cond_p
 remat_p = jprims.remat_p
 jit_p = jprims.jit_p
+custom_jvp_call_p = jprims.custom_jvp_call_p
+custom_vjp_call_p = jprims.custom_vjp_call_p
 
 # Equations that only call their jaxpr, so that evaluating it in place changes nothing.
 CALLS = frozenset(
     {"closed_call", "core_call", "call", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call", "custom_lin_call"}
 )
+
+# What is entered when it is lowered within a loop, besides `jit` and those that only call.
+_ENTERED = frozenset({"scan", "while", "cond", "remat2", "checkpoint", "jit", "pjit"})
 
 # `jax.checkpoint` binds a primitive named after its second version; users know it as remat.
 _LABELS: dict[str, str] = {
@@ -38,6 +43,11 @@ CALLS_BODY = jprims.closed_call_p.name == "closed_call"
 
 # The effect of `jax.debug.callback`: loops, checkpoint and custom derivatives already allow it.
 EFFECT = next(iter(jax.make_jaxpr(lambda x: jax.debug.callback(lambda _: None, x))(0.0).effects))
+
+
+def is_entered(primitive: str) -> bool:
+    """Whether jaxtap looks into the jaxprs of a primitive."""
+    return primitive in _ENTERED or primitive in CALLS
 
 
 def label(eqn: Any) -> str:

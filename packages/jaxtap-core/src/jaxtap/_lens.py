@@ -8,15 +8,16 @@ from typing import Any
 from jaxtap import _active
 from jaxtap._accounts import Accounts
 from jaxtap._config import Host, View
-from jaxtap._emit import Entry
+from jaxtap._emit import Entry, PointEntry
 from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
 from jaxtap._intercept import hooks
+from jaxtap._lines import alert_line, value_line
 from jaxtap._mark import Path, Site
 from jaxtap._notes import drift_note, notes
 from jaxtap._numbering import Numbering
 from jaxtap._recorder import FlightRecorder
-from jaxtap._records import Record, unpack
+from jaxtap._records import Record, unpack, unpack_point
 from jaxtap._report import Report
 from jaxtap._router import router
 
@@ -27,7 +28,7 @@ class Lens:
     Attributes:
       numbering: numbers for outermost loops, counted by this lens.
       loops_elsewhere: loops bound by threads that this lens does not see, while it was open.
-      held_open: how many openings of this lens are in force.
+      tapped: primitives of the equations that its programs hold marks of.
       warned: whether the user has been told that something is off.
     """
 
@@ -37,14 +38,15 @@ class Lens:
         self.recorder = recorder
         self.numbering = Numbering()
         self.loops_elsewhere = 0
-        self.held_open = 0
         self.warned = False
+        self.tapped: set[str] = set()
         self._accounts = Accounts()
         self._guard = Guard()
         self._lock = threading.Lock()
         self._alerted: set[tuple[str, str]] = set()
+        self._printed: set[int] = set()
         self._patient = True
-        self._drifted: set[str] = set()
+        self._drifted: dict[tuple[str, bool], int] = {}
         self._unknown: set[str] = set()
         self._calls_user = host.calls_user
         if recorder is not None:
@@ -79,24 +81,47 @@ class Lens:
         if self._calls_user:
             if record is not None:
                 router.put(lambda: self._hand_on(record))
-            # Whoever holds the lens open waits when closing it; a compiled program that outlives it waits here.
-            if count <= 0 and not outer and not self.held_open and self._patient:
+            # As with a callback of JAX's own, what was sent has been told when the program's result is there.
+            if count <= 0 and not outer and self._patient:
                 self._patient = router.catch_up()
+
+    def saw_point(self, path: str, site: Site) -> None:
+        """A tapped equation or marked value was lowered while this lens was open."""
+        with self._lock:
+            self._accounts.saw_point(path, site)
+
+    def arrive_at_point(self, entry: PointEntry, now: float, arrays: Any) -> None:
+        """A crossing from the device, of a single equation or marked value."""
+        steps, mask, payload = unpack_point(entry, arrays)
+        path = self.numbering.text(entry.path)
+        sent = entry.events_in(mask)
+        with self._lock:
+            call = self._accounts.point(path, entry.site, entry.tap, steps, sent)
+            step = steps[-1] if steps else -1
+            record = Record(entry, path, call, now, step, steps[:-1], mask, payload)
+            if self.recorder is not None:
+                self.recorder.add(record, sent)
+        if self._calls_user:
+            router.put(lambda: self._hand_on(record))
 
     def passed_through(self, primitive: str) -> None:
         """Loops inside a primitive that is not entered are not seen."""
         with self._lock:
             self._unknown.add(primitive)
 
-    def drifted(self, path: Path) -> None:
-        """A loop's events came from a copy of it whose result is not the loop's own."""
+    def drifted(self, path: Path, inside: bool) -> None:
+        """Events came from a copy, of a loop or of a step with loops inside, whose result is not the program's own."""
         with self._lock:
-            self._drifted.add(self.numbering.text(path))
+            found = (self.numbering.text(path), inside)
+            self._drifted[found] = self._drifted.get(found, 0) + 1
 
     def _hand_on(self, record: Record) -> None:
         """Call the user's functions, on jaxtap's own thread."""
+        tap = record.entry.tap if isinstance(record.entry, PointEntry) else -1
         for event in record.events():
-            if event.kind == "output":
+            if tap >= 0:
+                self._tell_tap(event, tap, record.entry.site.op)
+            elif event.kind == "output":
                 self._tell(event, "alert_ys", self.host.alert_ys, self.host.alert_ys_once, "on_ys", self.host.on_ys)
             else:
                 self._tell(event, "alert", self.host.alert, self.host.alert_once, "on_step", self.host.on_step)
@@ -106,32 +131,38 @@ class Lens:
             message = self._guard.call(alert_name, alert, event)
             if self._guard.call(alert_name, bool, message):
                 self._alerted.add((event.path, event.kind))
-                say(alert_line(event, message))
+                say(alert_line(event, message if isinstance(message, str) else "alert"))
         if on_event is not None:
             self._guard.call(name, on_event, event)
+
+    def _tell_tap(self, event: TapEvent, index: int, op: str) -> None:
+        tap = self.host.taps[index]
+        if tap.alert is not None and not (tap.once and index in self._printed):
+            message = self._guard.call("a tap's alert", tap.alert, event.value)
+            if self._guard.call("a tap's alert", bool, message):
+                self._printed.add(index)
+                label = op if tap.label is None else tap.label
+                say(value_line(event) if tap.prints else alert_line(event, label))
+        if self.host.on_step is not None:
+            self._guard.call("on_step", self.host.on_step, event)
 
     # --- Afterwards ------------------------------------------------------------------------------------------
 
     def report(self) -> Report:
         """The account so far."""
         with self._lock:
-            loops, sites, drifted = self._accounts.report(), self._accounts.sites(), sorted(self._drifted)
+            loops, points, sites = self._accounts.report(), self._accounts.points(), self._accounts.sites()
+            drifted = sorted(self._drifted.items())
         dropped = self.recorder.dropped if self.recorder is not None else 0
         return Report(
             loops=loops,
+            points=points,
             dropped=dropped,
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
-            notes=(*notes(self.view, loops, sites, dropped, self.loops_elsewhere), *map(drift_note, drifted)),
+            approximate=tuple(drift_note(*what, count) for what, count in drifted),
+            notes=notes(self.view, loops, points, self.tapped, sites, dropped, self.loops_elsewhere),
         )
-
-
-def alert_line(event: TapEvent, message: Any) -> str:
-    """The line that an alert prints."""
-    lane = f" lane {event.lane}" if event.lane else ""
-    total = "?" if event.total is None else event.total
-    text = message if isinstance(message, str) else "alert"
-    return f"[tap] FAIL {event.path} {event.step}/{total}{lane}: {text}"
 
 
 class Opening:
@@ -142,15 +173,10 @@ class Opening:
 
     def open(self) -> None:
         """From here on programs are seen."""
-        self._lens.held_open += 1
-        hooks.acquire()
+        hooks.acquire(bool(self._lens.view.taps))
         _active.enter(self._key, self._lens, self._everywhere)
 
     def close(self) -> None:
         """From here on they are not."""
         _active.leave(self._key, self._lens, self._everywhere)
-        hooks.release()
-
-    def settled(self) -> None:
-        """No one waits for this opening any more."""
-        self._lens.held_open -= 1
+        hooks.release(bool(self._lens.view.taps))

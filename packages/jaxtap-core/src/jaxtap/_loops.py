@@ -12,7 +12,7 @@ from jaxtap import _active
 from jaxtap._config import View
 from jaxtap._intercept import hooks
 from jaxtap._jaxprs import inner, subjaxprs
-from jaxtap._mark import is_mark, is_output, leaves_of
+from jaxtap._mark import is_output, leaves_of, own_marks
 from jaxtap._numbering import Numbering
 
 
@@ -120,14 +120,7 @@ def loops(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Loops:
     (state['position']: float32[],)
     """
     key = _active.Key(View(outputs=View().select))
-    survey: Any = _Survey()
-    hooks.acquire()
-    _active.enter(key, survey)
-    try:
-        jaxpr = jax.make_jaxpr(f)(*args, **kwargs)
-    finally:
-        _active.leave(key, survey)
-        hooks.release()
+    jaxpr = surveyed(f, args, kwargs, key)
     found: dict[str, Loop] = {}
     numbering = Numbering()
     for marks in _marked_bodies(jaxpr, key):
@@ -135,12 +128,34 @@ def loops(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Loops:
         outputs = next((mark for mark in marks if is_output(mark)), None)
         site, path = carry.params["site"], numbering.text(carry.params["path"])
         found.setdefault(
-            path, Loop(path, site.op, site.source, site.total, _leaves(carry), _leaves(outputs) if outputs else ())
+            path,
+            Loop(
+                path,
+                site.op,
+                site.source,
+                site.total,
+                leaves_of_mark(carry),
+                leaves_of_mark(outputs) if outputs else (),
+            ),
         )
     return Loops(list(found.values()))
 
 
-def _leaves(mark: Any) -> tuple[Leaf, ...]:
+def surveyed(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: Any) -> Any:
+    """The jaxpr of `f(*args, **kwargs)`, with the marks of a lens that only looks."""
+    survey: Any = _Survey()
+    taps = bool(key.view.taps)
+    hooks.acquire(taps)
+    _active.enter(key, survey)
+    try:
+        return jax.make_jaxpr(f)(*args, **kwargs)
+    finally:
+        _active.leave(key, survey)
+        hooks.release(taps)
+
+
+def leaves_of_mark(mark: Any) -> tuple[Leaf, ...]:
+    """The leaves that a mark stands beside, with the shapes of one lane."""
     names, mapped = mark.params["site"].names, mark.params["layers"]
     shapes = [list(v.aval.shape) for v in leaves_of(mark)]
     for _, dims in reversed(mapped):
@@ -155,7 +170,7 @@ def _marked_bodies(jaxpr: Any, key: Any) -> Iterator[list[Any]]:
     """The marks of each loop, outer loops before inner ones."""
     for eqn in inner(jaxpr).eqns:
         for sub in subjaxprs(eqn):
-            own = [mark for mark in inner(sub).eqns if is_mark(mark) and key in mark.params["lenses"]]
+            own = [mark for mark in own_marks(sub) if key in mark.params["lenses"]]
             if own:
                 yield own
             yield from _marked_bodies(sub, key)

@@ -6,10 +6,21 @@ import dataclasses
 from typing import Any
 
 from jax.extend import core as jcore
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 from jax.interpreters import partial_eval as pe
 
-from jaxtap._jaxprs import EFFECT, WeakMemo, inner, is_jaxpr, map_subjaxprs, rewrap, subjaxprs, while_p, with_eqns
+from jaxtap._jaxprs import (
+    EFFECT,
+    WeakMemo,
+    inner,
+    is_jaxpr,
+    map_subjaxprs,
+    rewrap,
+    scan_p,
+    subjaxprs,
+    while_p,
+    with_eqns,
+)
 
 mark_p = jcore.Primitive("jaxtap_mark")
 mark_p.multiple_results = True
@@ -24,12 +35,14 @@ class Root:
       call_site: file and line of the user's call.
       bodies: file and line of each body function.
       names: names of the leaves, which tell apart two loops made by one helper function.
+      point: whether it stands for a single equation or a marked value. Those are counted by name.
     """
 
     op: str
     call_site: str
-    bodies: tuple[str, ...]
+    bodies: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    point: bool = False
 
 
 Path = tuple["Root | str", ...]
@@ -37,11 +50,11 @@ Path = tuple["Root | str", ...]
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """What is known of a loop where it was written.
+    """What is known of a loop, an equation or a marked value where it was written.
 
     Attributes:
-      op: `"scan"` or `"while_loop"`.
-      kind: `"carry"` or `"output"`.
+      op: `"scan"` or `"while_loop"`, the name of a primitive, or the name that code has given to a value.
+      kind: `"carry"` or `"output"` of a loop, else `"primitive"` or `"mark"`.
       source: `"file.py:42 (function)"` of the body.
       names: name of each leaf, in the order of the user's pytree.
       total: trip count, or None.
@@ -77,9 +90,19 @@ def is_output(mark: Any) -> bool:
     return mark.params["site"].kind == "output"
 
 
+def is_point(eqn: Any) -> bool:
+    """Whether an equation marks a single value, not the state of a loop."""
+    return is_mark(eqn) and eqn.params["site"].kind in ("primitive", "mark")
+
+
+def is_floating(eqn: Any) -> bool:
+    """Whether an equation marks a value whose address does not say yet what it lies in."""
+    return is_point(eqn) and len(eqn.params["path"]) == 1
+
+
 def own_marks(jaxpr: Any) -> list[Any]:
     """The marks that belong to the loop whose body is `jaxpr`."""
-    return [eqn for eqn in inner(jaxpr).eqns if is_mark(eqn)]
+    return [eqn for eqn in inner(jaxpr).eqns if is_mark(eqn) and not is_point(eqn)]
 
 
 _has_marks = WeakMemo()
@@ -94,29 +117,47 @@ def has_marks(jaxpr: Any) -> bool:
     return _has_marks.get(inner(jaxpr), None, look)
 
 
+_has_points = WeakMemo()
+
+
+def has_points(jaxpr: Any) -> bool:
+    """Whether a jaxpr marks a single equation or value, at any depth but within no loop."""
+
+    def look() -> bool:
+        eqns = inner(jaxpr).eqns
+        outside = (e for e in eqns if e.primitive is not while_p and e.primitive is not scan_p)
+        return any(is_point(e) or any(map(has_points, subjaxprs(e))) for e in outside)
+
+    return _has_points.get(inner(jaxpr), None, look)
+
+
 _stripped = WeakMemo()
 
 
 def strip(jaxpr: Any) -> Any:
     """The jaxpr without its marks, at any depth."""
-    if not has_marks(jaxpr):
-        return jaxpr
+    return _strip(jaxpr, False) if has_marks(jaxpr) else jaxpr
+
+
+def without_points(jaxpr: Any) -> Any:
+    """The jaxpr without marks of single equations and values, at any depth but within no loop."""
+    return _strip(jaxpr, True) if has_points(jaxpr) else jaxpr
+
+
+def _strip(jaxpr: Any, points_only: bool) -> Any:
+    again = without_points if points_only else strip
 
     def make() -> Any:
-        eqns = [map_subjaxprs(e, lambda _, sub: strip(sub)) for e in inner(jaxpr).eqns if not is_mark(e)]
+        taken = is_point if points_only else is_mark
+        eqns = [map_subjaxprs(e, lambda _, sub: again(sub)) for e in inner(jaxpr).eqns if not taken(e)]
         return with_eqns(inner(jaxpr), eqns)
 
-    return rewrap(jaxpr, _stripped.get(inner(jaxpr), None, make))
+    return rewrap(jaxpr, _stripped.get(inner(jaxpr), points_only, make))
 
 
 @mark_p.def_effectful_abstract_eval
 def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}
-
-
-@mark_p.def_impl
-def _impl(*_: Any, **__: Any) -> list[Any]:
-    return []
 
 
 def _batch(args: Any, dims: Any, *, layers: Any, **params: Any) -> tuple[list[Any], list[Any]]:
@@ -199,5 +240,3 @@ batching.primitive_batchers[mark_p] = _batch
 ad.primitive_jvps[mark_p] = _jvp
 ad.primitive_transposes[mark_p] = lambda _, *args, **__: [None] * len(args)
 pe.partial_eval_jaxpr_custom_rules[mark_p] = _partial_eval_custom
-# A mark says nothing by itself: the loop around it is realised, or it is silent.
-mlir.register_lowering(mark_p, lambda *_, **__: [])

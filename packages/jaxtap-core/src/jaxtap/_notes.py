@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import jax
 
 from jaxtap._config import View
+from jaxtap._equations import fits
 from jaxtap._leaves import matches, nearest
 from jaxtap._mark import Site
-from jaxtap._report import LoopReport
+from jaxtap._report import LoopReport, PointReport
 
 
 def notes(
     view: View,
     loops: Sequence[LoopReport],
+    points: Sequence[PointReport],
+    tapped: Collection[str],
     sites: dict[tuple[str, str], Site],
     dropped: int,
     loops_elsewhere: int,
@@ -22,10 +25,14 @@ def notes(
     """The sentences, most telling first."""
     found: list[str] = []
     delivered = any(loop.executions for loop in loops)
-    if not loops:
+    if not loops and not points and not view.taps:
         found.append(_nothing_seen(loops_elsewhere))
+    found += _untapped(view, tapped)
     found += _unmatched(view, sites) if loops else []
-    if loops and not delivered and not found:
+    # Who asks for no loops but has taps looks at those alone.
+    asked = bool(view.ops) and (view.select is not None or view.outputs is not None)
+    seen = any(point.events for point in points)
+    if loops and not delivered and not found and not seen and (asked or not view.taps):
         found.append(_all_quiet(view, loops))
     for loop in loops:
         if loop.unfinished and loop.selected:
@@ -38,6 +45,17 @@ def notes(
     if dropped:
         found.append(f"{dropped} events were dropped to keep within the recorder's capacity.")
     return tuple(found)
+
+
+def _untapped(view: View, tapped: Collection[str]) -> list[str]:
+    """Taps that no equation fits."""
+    return [
+        f"no equation was seen for the tap on {' or '.join(map(repr, tap.primitives))}: the code in the lens has none"
+        f"{' at an address that its where= allows' if tap.where else ''}, or ran it in another thread or in a program "
+        "compiled ahead of time. jaxtap.primitives(f, *args) lists what there is."
+        for tap in view.taps
+        if not any(fits(op, tap.primitives) for op in tapped)
+    ]
 
 
 def _nothing_seen(loops_elsewhere: int) -> str:
@@ -80,9 +98,14 @@ def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
     return found
 
 
-def drift_note(path: str) -> str:
+def drift_note(path: str, inside: bool, count: int) -> str:
     """What to say of a loop whose events came from a copy with another result."""
+    if inside:
+        return (
+            f"{path}: in {count} of its steps, what is inside was seen in a copy of the step that was compiled apart "
+            "and rounded differently in some last bit; the result itself is untouched."
+        )
     return (
-        f"{path}: its result is untouched, but its events come from a copy of the loop that was compiled apart and has "
-        "come to a slightly different result, as rounding may be fused differently."
+        f"{path}: {count} times, it was seen in a copy that was compiled apart and rounded differently in some last "
+        "bit; the result itself is untouched."
     )

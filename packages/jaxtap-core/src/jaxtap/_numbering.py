@@ -31,8 +31,10 @@ class Numbering:
             if isinstance(part, Root):
                 number = self._numbers.get((text, part))
                 if number is None:
-                    number = self._numbers[(text, part)] = self._counts.get(text, 0)
-                    self._counts[text] = number + 1
+                    # Boundaries share one counter, single values count by name.
+                    counter = f"{text}/{part.op}" if part.point else text
+                    number = self._numbers[(text, part)] = self._counts.get(counter, 0)
+                    self._counts[counter] = number + 1
                 part = f"{part.op}[{number}]"
             text = f"{text}/{part}" if text else part
         return text

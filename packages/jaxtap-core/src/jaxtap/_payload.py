@@ -14,7 +14,7 @@ from jaxtap._config import Selection, View
 from jaxtap._emit import Part, shipped
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves, SelectError, matches
-from jaxtap._mark import Path, Site, is_mark
+from jaxtap._mark import Path, Site, own_marks
 from jaxtap._numbering import Numbering
 from jaxtap._table import leaf_columns
 
@@ -143,7 +143,7 @@ def seen(jaxpr: Any) -> bool:
     """Whether any lens sends anything of a loop in `jaxpr`, or of the loop whose body it is."""
     eqns = inner(jaxpr).eqns
     # Not short-circuited: each loop is to be reported, also where it is filtered out.
-    own = bool(emitters([eqn for eqn in eqns if is_mark(eqn)]))
+    own = bool(emitters(own_marks(jaxpr)))
     deeper = [seen(sub) for eqn in eqns for sub in subjaxprs(eqn)]
     return own or any(deeper)
 
@@ -170,21 +170,30 @@ def _select(emitter: Emitter, mark: Any, selection: Selection, read: Read) -> tu
     shape: dict[str, Any] = {}
 
     def one_lane(values: Sequence[Any]) -> list[Any]:
-        value = _apply(selection, Leaves(values, site.names, site.treedef), site, emitter.text)
-        leaves, shape["treedef"] = jax.tree_util.tree_flatten(value)
+        value = apply(selection, Leaves(values, site.names, site.treedef), site, emitter.text)
         shape["columns"] = _columns(selection, site, value)
-        fixed = [(i, leaf) for i, leaf in enumerate(leaves) if not _is_array(leaf)]
-        shape["fixed"] = tuple(fixed)
-        forms = [shipped(leaf) for leaf in leaves if _is_array(leaf)]
-        shape["restores"] = tuple(restore for _, restore in forms)
-        return [form for form, _ in forms]
+        return flattened(shape, value)
 
-    run: Any = one_lane
-    count = len(site.names)
-    for size, dims in mark.params["layers"]:
+    arrays = over_lanes(mark.params["layers"], len(site.names), one_lane)(read(mark))
+    # Where a selector takes nothing of a lane, there is nothing to send lane by lane.
+    lanes = emitter.lanes if arrays or selection.function is None else ()
+    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"])
+
+
+def over_lanes(layers: Layers, count: int, run: Any) -> Any:
+    """A function of one lane's `count` leaves, for all lanes."""
+    for size, dims in layers:
         run = jax.vmap(run, in_axes=(list(dims[:count]),), axis_size=size)
-    arrays = run(read(mark))
-    return arrays, Part(site, emitter.lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"])
+    return run
+
+
+def flattened(shape: dict[str, Any], value: Any) -> list[Any]:
+    """The arrays of a selected value as they cross; `shape` is told how they make up the value again."""
+    leaves, shape["treedef"] = jax.tree_util.tree_flatten(value)
+    shape["fixed"] = tuple((i, leaf) for i, leaf in enumerate(leaves) if not _is_array(leaf))
+    forms = [shipped(leaf) for leaf in leaves if _is_array(leaf)]
+    shape["restores"] = tuple(restore for _, restore in forms)
+    return [form for form, _ in forms]
 
 
 def _columns(selection: Selection, site: Site, value: Any) -> tuple[str, ...]:
@@ -204,7 +213,12 @@ def _is_array(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex))
 
 
-def _apply(selection: Selection, leaves: Leaves, site: Site, path: str) -> Any:
+def apply(selection: Selection, leaves: Any, site: Site, path: str) -> Any:
+    """What a selection makes of leaves.
+
+    Raises:
+      SelectError: if its function raises.
+    """
     if selection.names is not None:
         picked = _picked(site, selection)
         if selection.single and len(picked) == 1:
@@ -224,7 +238,7 @@ def _apply(selection: Selection, leaves: Leaves, site: Site, path: str) -> Any:
         ) from error
 
 
-def _call(selection: Selection, function: Any, leaves: Leaves, path: str) -> Any:
+def _call(selection: Selection, function: Any, leaves: Any, path: str) -> Any:
     if selection.path_is == "keyword":
         return function(leaves, path=path)
     return function(leaves, path) if selection.path_is == "positional" else function(leaves)

@@ -12,11 +12,20 @@ from typing import Any
 
 from jax.interpreters import mlir
 
-from jaxtap import _scan, _while  # noqa: F401 - they put their rules in place
+from jaxtap import _points, _scan, _while  # noqa: F401 - the last two put their rules in place
+from jaxtap._announce import has_listeners
 from jaxtap._around import Around
-from jaxtap._jaxprs import is_jaxpr, scan_p, while_p
-from jaxtap._mark import has_marks
-from jaxtap._walk import realise
+from jaxtap._jaxprs import (
+    custom_jvp_call_p,
+    custom_vjp_call_p,
+    is_jaxpr,
+    jit_p,
+    remat_p,
+    scan_p,
+    while_p,
+)
+from jaxtap._mark import has_marks, has_points, mark_p
+from jaxtap._walk import is_plain, realise
 
 
 def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,9 +45,34 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     return lower
 
 
+def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A lowering rule that writes out a `jit` in its caller where single points are seen in it.
+
+    XLA inlines what a `jit` calls in any case. Before that, what leads to a value that the call is given cannot be
+    seen from within.
+    """
+
+    def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        if not is_plain(params) or not has_points(params["jaxpr"]) or not has_listeners(params["jaxpr"]):
+            return rule(ctx, *args, **params)
+        return mlir.lower_fun(_points.written_out(params["jaxpr"]), multiple_results=True)(ctx, *args)
+
+    return lower
+
+
 def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
+    mark_p.def_impl(_points.run)
+    mlir.register_lowering(mark_p, _points.lower, cacheable=False)
     for primitive in (scan_p, while_p):
-        # No public name gives the present rule; `tests/core/test_private.py` fails when this one moves.
-        rule = mlir._lowerings[primitive].rule  # pyright: ignore[reportPrivateUsage] - see above
-        mlir.register_lowering(primitive, _realising(primitive, rule))
+        mlir.register_lowering(primitive, _realising(primitive, _present_rule(primitive)))
+    # Not cached, an equation is lowered where it stands, and what leads to its operands can be seen. The text that
+    # comes out is the same.
+    mlir.register_lowering(jit_p, _in_place(_present_rule(jit_p)), cacheable=False)
+    for primitive in (custom_jvp_call_p, custom_vjp_call_p, remat_p):
+        mlir.register_lowering(primitive, _present_rule(primitive), cacheable=False)
+
+
+def _present_rule(primitive: Any) -> Callable[..., Any]:
+    # No public name gives the present rule; `tests/core/test_private.py` fails when this one moves.
+    return mlir._lowerings[primitive].rule  # pyright: ignore[reportPrivateUsage] - see above

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
 from jaxtap._config import check_count
-from jaxtap._events import TapEvent
+from jaxtap._events import KINDS, TapEvent
 from jaxtap._guard import warn
 from jaxtap._records import Record
 from jaxtap._report import Report
@@ -145,7 +145,7 @@ class FlightRecorder:
         tuple, and the keys of a dictionary. Scalars are Python scalars, larger leaves stay arrays.
 
         Args:
-          kind: only events of this kind, `"carry"` or `"output"`.
+          kind: only events of this kind: `"carry"`, `"output"`, `"primitive"` or `"mark"`.
           path: only events of this address.
 
         Raises:
@@ -159,8 +159,8 @@ class FlightRecorder:
                 "FlightRecorder.df() needs pandas: pip install 'jaxtap-core[pandas]'. Without it, iterate over "
                 "recorder.events."
             ) from error
-        if kind not in (None, "carry", "output"):
-            raise ValueError(f"kind must be 'carry' or 'output'; got {kind!r}.")
+        if kind not in (None, *KINDS):
+            raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, or None; got {kind!r}.")
         return pd.DataFrame(
             rows((e, n) for e, n in list(self.named()) if kind in (None, e.kind) and path in (None, e.path))
         )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtap._emit import Entry
+from jaxtap._emit import Entry, PointEntry
 from jaxtap._events import TapEvent
 
 
@@ -25,7 +25,7 @@ class Record(NamedTuple):
       arrays: the payloads, one after the other.
     """
 
-    entry: Entry
+    entry: Entry | PointEntry
     path: str
     call: int
     time: float
@@ -41,7 +41,7 @@ class Record(NamedTuple):
             arrays = self.arrays[at : at + len(part.restores)]
             at += len(part.restores)
             for lane in np.ndindex(part.lanes):
-                if self.mask is not None and not self.mask[lane]:
+                if self.mask is not None and not np.any(self.mask[lane]):
                     continue
                 yield TapEvent(
                     path=self.path,
@@ -60,6 +60,13 @@ class Record(NamedTuple):
         """The events, each with what the leaves of its value are called in a table."""
         columns = {part.site.kind: part.columns for part in self.entry.parts}
         return ((event, columns[event.kind]) for event in self.events())
+
+
+def unpack_point(entry: PointEntry, arrays: Any) -> tuple[tuple[int, ...], np.ndarray | None, list[np.ndarray]]:
+    """A crossing of a single point in its pieces: steps of the loops around, mask, payload; everything is copied."""
+    at = entry.num_steps
+    mask = arrays[at].copy() if entry.masked else None
+    return tuple(map(int, arrays[:at])), mask, [a.copy() for a in arrays[at + entry.masked :]]
 
 
 def unpack(entry: Entry, arrays: Any) -> tuple[int, tuple[int, ...], np.ndarray | None, int | None, list[np.ndarray]]:

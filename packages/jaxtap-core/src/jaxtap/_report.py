@@ -40,34 +40,59 @@ class LoopReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class PointReport:
+    """The account of one equation or marked value.
+
+    Attributes:
+      path: its address.
+      source: where it was written.
+      op: name of the primitive, or the name that code has given to the value.
+      kind: `"primitive"` or `"mark"`.
+      events: events that have arrived. How many were due only the program knows: a branch may not be taken, and a
+        tripwire is silent while all is well.
+    """
+
+    path: str
+    source: str
+    op: str
+    kind: str
+    events: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The account of one recording.
 
     Attributes:
       loops: one account for each address, in the order in which they were met.
+      points: one account for each tapped equation and marked value.
       dropped: events that a bounded recorder has dropped.
       failures: how often each user function, sink or selector has raised.
       unknown: primitives whose jaxprs were passed through without being entered.
+      approximate: whose events came from a copy that was compiled apart and differed in rounding, in plain sentences.
+        The program's own result is not touched by that, and nothing is off.
       notes: what else is off, in plain sentences; empty when nothing is.
       attached: False for a recorder that no lens fills, which has nothing to account for.
     """
 
     loops: tuple[LoopReport, ...] = ()
+    points: tuple[PointReport, ...] = ()
     dropped: int = 0
     failures: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     unknown: tuple[str, ...] = ()
+    approximate: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     attached: bool = True
 
     @property
     def expected(self) -> int:
         """Events that should have arrived."""
-        return sum(loop.expected for loop in self.loops)
+        return sum(loop.expected for loop in self.loops) + sum(point.events for point in self.points)
 
     @property
     def delivered(self) -> int:
         """Events that have arrived."""
-        return sum(loop.delivered + loop.partial for loop in self.loops)
+        return sum(loop.delivered + loop.partial for loop in self.loops) + sum(point.events for point in self.points)
 
     @property
     def sampled_out(self) -> int:
@@ -86,10 +111,12 @@ class Report:
             f"{len(self.loops)} loops, {self.delivered} events delivered of {self.expected} expected, "
             f"{self.sampled_out} sampled out, {self.dropped} dropped, {sum(self.failures.values())} callbacks failed"
         ]
-        width = max((len(loop.path) for loop in self.loops), default=0)
+        width = max((len(seen.path) for seen in (*self.loops, *self.points)), default=0)
         lines += [f"  {loop.path:<{width}}  {_line(loop)}  {loop.source}" for loop in self.loops]
+        lines += [f"  {point.path:<{width}}  {point.events} events  {point.source}" for point in self.points]
         lines += [f"  {what} raised {count} times" for what, count in self.failures.items()]
         lines += [f"  not entered: {name}" for name in self.unknown]
+        lines += [f"  ~ {note}" for note in self.approximate]
         lines += [f"  ! {note}" for note in self.notes]
         return "\n".join(lines)
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._around import Around, aligned
-from jaxtap._crossings import Crossings
+from jaxtap._crossings import Crossings, say_if_step_differs
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
 from jaxtap._mark import is_output, leaves_of, own_marks
 from jaxtap._payload import Read
@@ -59,7 +59,9 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     def step(state: Any) -> Any:
         i, carry, yss, _ = state
         ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
-        outs, kept = walk(closed, ins, around.inside(i), late) if way.inline else plain(closed, ins, late, CALLS_BODY)
+        outs, kept = (
+            walk(closed, ins, around.inside(i, length), late) if way.inline else plain(closed, ins, late, CALLS_BODY)
+        )
         yss = [
             lax.dynamic_update_index_in_dim(ys, y, place(i), 0, allow_negative_indices=False)
             for ys, y in zip(yss, outs[num_carry:], strict=True)
@@ -68,10 +70,14 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
 
     def step_and_send(state: Any) -> Any:
         i, carry, *_ = state
+        copied: list[Any] = []
         if way.observed:
-            walk(closed, [*const_values, *carry, *(_index(x, place(i)) for x in xs)], around.observing(i))
+            ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
+            copied, _ = walk(closed, ins, around.observing(i, length))
         state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
+        if way.observed:
+            say_if_step_differs(body, carry, copied[:num_carry])
         for emitter in crossings.emitters:
             mask = aligned(around, emitter.lanes)
             events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)

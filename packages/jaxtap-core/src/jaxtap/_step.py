@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
+from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
 from jaxtap._jaxprs import as_function, inner, rewrap, subjaxprs, unnamed
 from jaxtap._mark import quiet, strip
-from jaxtap._payload import seen
 from jaxtap._seal import is_pure
 
 
@@ -35,8 +35,11 @@ def way_of(closed: Any, around: Around) -> Way:
     compiled in other pieces. So it is left whole, and its inner loops are seen in a copy: from the true state
     at each step, such that a copy that differs in a last bit never drifts away.
     """
-    holds = any(seen(sub) for eqn in inner(closed).eqns for sub in subjaxprs(eqn))
-    inline = not around.seals or (holds and (around.twin or not is_pure(closed)))
+    points = has_listeners(closed)
+    holds = points or any(sends(sub) for eqn in inner(closed).eqns for sub in subjaxprs(eqn))
+    # Reading a point within the step would change how XLA compiles the step, on any backend.
+    apart = (around.seals or points) and not around.twin and is_pure(closed)
+    inline = not apart and (holds or not around.seals)
     return Way(inline, holds and not inline)
 
 

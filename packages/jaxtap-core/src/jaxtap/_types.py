@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from jaxtap._events import TapEvent
@@ -26,3 +26,6 @@ Select = Callable[..., Any]
 
 # A selector as users write it: nothing (all leaves), leaf names, or a function of the leaves.
 SelectSpec = Select | str | list[str] | tuple[str, ...] | None
+
+# Marked values as users choose them: all, by name or glob, or with what to send of each.
+MarksSpec = str | Sequence[str] | Mapping[str, SelectSpec] | None

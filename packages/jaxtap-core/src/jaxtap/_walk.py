@@ -9,6 +9,7 @@ from typing import Any
 from jax import lax
 
 from jaxtap._address import first_mark
+from jaxtap._announce import announce, sends
 from jaxtap._around import Around
 from jaxtap._crossings import say_if_different
 from jaxtap._jaxprs import (
@@ -24,8 +25,7 @@ from jaxtap._jaxprs import (
     scan_p,
     subjaxprs,
 )
-from jaxtap._mark import has_marks, is_mark, strip
-from jaxtap._payload import seen
+from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, strip
 from jaxtap._seal import is_pure, is_tiny
 from jaxtap._step import bare
 
@@ -36,7 +36,7 @@ loop_rules: dict[Any, Callable[..., list[Any]]] = {}
 def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around: Around) -> list[Any]:
     """The results of a marked loop, with its crossings written out."""
     bodies = [value for value in params.values() if is_jaxpr(value)]
-    if not any([seen(body) for body in bodies]):
+    if not any([sends(body) for body in bodies]):
         return bare(primitive, params, args)
     unrolled = primitive is scan_p and params["unroll"] != 1
     tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
@@ -52,7 +52,7 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
 
 
 def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] = ()) -> tuple[list[Any], list[Any]]:
-    """Evaluate a jaxpr, realising the marked loops in it; also the values of the variables in `want`."""
+    """Evaluate a jaxpr, realising the marked loops and points in it; also the values of the variables in `want`."""
     jaxpr = inner(closed)
     values = dict(zip(jaxpr.constvars, consts(closed), strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
 
@@ -60,7 +60,9 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
         return atom.val if is_literal(atom) else values[atom]
 
     for marked, eqns in runs(jaxpr.eqns):
-        if marked:
+        if marked and is_mark(eqns[0]):
+            announce(eqns[0].params, [value(v) for v in leaves_of(eqns[0])], around)
+        elif marked:
             (eqn,) = eqns
             outs = _enter(eqn, [value(v) for v in eqn.invars], around)
             values.update(zip(eqn.outvars, outs, strict=True))
@@ -73,12 +75,12 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
 
 
 def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
-    """The equations in runs without any mark, and one by one where they hold some; marks themselves left out."""
+    """The equations in runs without any mark, and one by one where they mark a point or hold marks."""
     found: list[tuple[bool, list[Any]]] = []
     for eqn in eqns:
-        if is_mark(eqn):
+        if is_mark(eqn) and not is_point(eqn):
             continue
-        if any(map(has_marks, subjaxprs(eqn))):
+        if is_mark(eqn) or any(map(has_marks, subjaxprs(eqn))):
             found.append((True, [eqn]))
         elif found and not found[-1][0]:
             found[-1][1].append(eqn)
@@ -92,7 +94,7 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
     primitive, params = eqn.primitive, eqn.params
     if primitive in loop_rules:
         return realise(primitive, params, args, around)
-    if primitive is jit_p and _is_plain(params):
+    if primitive is jit_p and is_plain(params):
         return walk(params["jaxpr"], args, around)[0]
     if primitive.name in CALLS:
         (called,) = subjaxprs(eqn)
@@ -116,7 +118,7 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
     return [given.get(v) for v in eqn.outvars]
 
 
-def _is_plain(params: dict[str, Any]) -> bool:
+def is_plain(params: dict[str, Any]) -> bool:
     """Whether a nested `jit` asks for nothing: evaluating what it holds is the same."""
     shardings = (*params["in_shardings"], *params["out_shardings"])
     layouts = (*params["in_layouts"], *params["out_layouts"])

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._around import Around, aligned
-from jaxtap._crossings import Crossings
+from jaxtap._crossings import Crossings, say_if_step_differs
 from jaxtap._jaxprs import consts, inner, while_p
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
@@ -32,9 +32,9 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
     def going_on(i: Any, carry: Any) -> Any:
         ins = [*cond_consts, *carry]
         if cond_way.observed:
-            walk(cond_jaxpr, ins, around.observing(i))
+            walk(cond_jaxpr, ins, around.observing(i, None))
         if cond_way.inline:
-            return walk(cond_jaxpr, ins, around.inside(i))[0][0]
+            return walk(cond_jaxpr, ins, around.inside(i, None))[0][0]
         return sealed(i, lambda: plain(cond_jaxpr, ins)[0], [pred_aval])[0]
 
     def reader(carry: Any) -> Read:
@@ -51,10 +51,10 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         i, carry = state
         ins = [*body_consts, *carry]
         if not batched:
-            outs, _ = walk(closed, ins, around.inside(i)) if way.inline else plain(closed, ins)
+            outs, _ = walk(closed, ins, around.inside(i, None)) if way.inline else plain(closed, ins)
             return i + 1, outs
         (running,), _ = plain(cond_jaxpr, [*cond_consts, *carry])
-        outs, _ = walk(closed, ins, lanes_of(around.inside(i), running)) if way.inline else plain(closed, ins)
+        outs, _ = walk(closed, ins, lanes_of(around.inside(i, None), running)) if way.inline else plain(closed, ins)
         return i + 1, [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
 
     def lanes_of(around: Around, running: Any) -> Around:
@@ -65,10 +65,15 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def step_and_send(state: Any) -> Any:
         i, carry, running, events = state
+        copied: list[Any] = []
         if way.observed:
-            observing = lanes_of(around.observing(i), running) if batched else around.observing(i)
-            walk(closed, [*body_consts, *carry], observing)
+            observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
+            copied, _ = walk(closed, [*body_consts, *carry], observing)
+            if batched:
+                copied = [_choose(running, new, old) for new, old in zip(copied, carry, strict=True)]
         _, carry = step((i, carry)) if way.inline else stepwise(i, step, (i, carry))
+        if way.observed:
+            say_if_step_differs(body, carry, copied)
         pred = going_on(i + 1, carry)
         ran = [masks(emitter, running) for emitter in crossings.emitters]
         events = [

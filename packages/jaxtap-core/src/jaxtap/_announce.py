@@ -1,0 +1,195 @@
+"""What single equations and marked values send: payload, gate, and the crossing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxtap._active import Key
+from jaxtap._around import Around, aligned
+from jaxtap._config import Selection, Tap
+from jaxtap._emit import Part, PointEntry, emit_p
+from jaxtap._equations import fits
+from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._leaves import Leaves
+from jaxtap._mark import Site, is_point
+from jaxtap._payload import apply, flattened, numbering, over_lanes, seen
+from jaxtap._table import leaf_columns
+
+
+@dataclasses.dataclass(frozen=True)
+class Listener:
+    """One tap (or the lens itself, for a marked value) on one point, after its filters have let it through.
+
+    Attributes:
+      key: the lens.
+      index: which of the lens's taps; -1 for a marked value.
+      text: the address as the lens writes it.
+      selection: what is sent.
+      output: index of the one output looked at, or None for all.
+      trips_on: a traced predicate without which nothing is sent, or None.
+    """
+
+    key: Key
+    index: int
+    text: str
+    selection: Selection
+    output: int | None = None
+    trips_on: Callable[..., Any] | None = None
+
+
+def listeners(params: dict[str, Any]) -> list[Listener]:
+    """Who is told of a point, given the parameters of its mark."""
+    site: Site = params["site"]
+    found: list[Listener] = []
+    for key in params["lenses"]:
+        text = numbering(key).text(params["path"])
+        own = _of_mark(key, site, text) if site.kind == "mark" else _of_primitive(key, site, text)
+        if own:
+            key.tapped.add(site.op)
+            if key.lens is not None:
+                key.lens.saw_point(text, site)
+        found += own
+    return found
+
+
+def _of_primitive(key: Key, site: Site, text: str) -> list[Listener]:
+    def fit(tap: Tap) -> bool:
+        return fits(site.op, tap.primitives) and (tap.where is None or bool(tap.where.value(text)))
+
+    return [
+        Listener(key, i, text, tap.selection, tap.output, tap.trips_on.value if tap.trips_on else None)
+        for i, tap in enumerate(key.view.taps)
+        if fit(tap)
+    ]
+
+
+def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
+    view = key.view
+    if view.where is not None and not view.where.value(text):
+        return []
+    for patterns, selection in view.marks:
+        if fits(site.op, patterns):
+            return [Listener(key, -1, text, selection)]
+    return []
+
+
+def has_listeners(jaxpr: Any) -> bool:
+    """Whether anyone is told of a point in `jaxpr` itself, or in what lies in it."""
+    eqns = inner(jaxpr).eqns
+    own = [bool(listeners(eqn.params)) for eqn in eqns if is_point(eqn)]
+    return any(own) or any(has_listeners(sub) for eqn in eqns for sub in subjaxprs(eqn))
+
+
+def sends(jaxpr: Any) -> bool:
+    """Whether anything is sent from `jaxpr`: of a loop in it, of a point, or of the loop whose body it is."""
+    # Not short-circuited: everything met is to be reported, also where it is filtered out.
+    return any([seen(jaxpr), has_listeners(jaxpr)])
+
+
+def lanes_of(layers: Any) -> tuple[int, ...]:
+    """Size of each mapped axis, outermost first."""
+    return tuple(size for size, _ in reversed(layers))
+
+
+def announce(params: dict[str, Any], values: Sequence[Any], around: Around) -> None:
+    """Send what a point's listeners want of it.
+
+    Args:
+      params: the parameters of its mark.
+      values: the values of its leaves, witnesses left out.
+      around: where it stands.
+    """
+    lanes = lanes_of(params["layers"])
+    mask = aligned(around, lanes)
+    for listener in listeners(params):
+        _announce(listener, params, values, around, lanes, mask)
+
+
+def _announce(
+    listener: Listener, params: dict[str, Any], values: Sequence[Any], around: Around, lanes: tuple[int, ...], mask: Any
+) -> None:
+    wanted: Any = True
+    sample_every = listener.key.view.sample_every
+    if listener.trips_on is not None:
+        tripped = over_lanes(params["layers"], len(values), _predicate(listener, params))(list(values))
+        mask = tripped if mask is None else tripped & mask
+        wanted = mask.any()
+    else:
+        if around.steps and sample_every != 1:
+            wanted = around.steps[-1] % sample_every == 0
+        if mask is not None:
+            wanted = wanted & mask.any()
+    if mask is not None and not lanes:
+        mask = None
+
+    def send() -> None:
+        arrays, part = _payload(listener, params, values, around.total)
+        entry = PointEntry(
+            key=listener.key,
+            path=params["path"],
+            site=params["site"],
+            tap=listener.index,
+            num_steps=len(around.steps),
+            masked=mask is not None,
+            parts=(part,),
+        )
+        head = [*around.steps, *([] if mask is None else [mask])]
+        emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
+
+    if wanted is True:
+        send()
+    else:
+        lax.cond(wanted, send, lambda: None)
+
+
+def _looked_at(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
+    """What a tap's functions receive: the outputs, one of them, or the leaves of a marked value."""
+    if listener.output is None:
+        return Leaves(values, site.names, site.treedef)
+    if not -len(values) <= listener.output < len(values):
+        raise IndexError(
+            f"output={listener.output} is out of range: {listener.text} ({site.source}) has {len(values)} outputs."
+        )
+    return values[listener.output]
+
+
+def _predicate(listener: Listener, params: dict[str, Any]) -> Any:
+    return lambda values: jnp.asarray(listener.trips_on(_looked_at(listener, params["site"], values)), bool)  # pyright: ignore[reportOptionalCall]
+
+
+def _payload(
+    listener: Listener, params: dict[str, Any], values: Sequence[Any], total: int | None
+) -> tuple[list[Any], Part]:
+    site: Site = params["site"]
+    shape: dict[str, Any] = {}
+
+    def one_lane(values: Sequence[Any]) -> list[Any]:
+        value = _value(listener, site, values)
+        shape["columns"] = leaf_columns(value)
+        return flattened(shape, value)
+
+    arrays = over_lanes(params["layers"], len(values), one_lane)(list(values))
+    lanes = lanes_of(params["layers"]) if arrays else ()
+    columns = tuple(_column(site, name) for name in shape["columns"])
+    site = dataclasses.replace(site, total=total)
+    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], columns)
+
+
+def _value(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
+    seen = _looked_at(listener, site, values)
+    if listener.selection.function is not None or listener.selection.names is not None:
+        return apply(listener.selection, seen, site, listener.text)
+    if site.kind == "mark" and site.treedef is not None:
+        return jax.tree_util.tree_unflatten(site.treedef, list(values))
+    return tuple(seen) if isinstance(seen, Leaves) else seen
+
+
+def _column(site: Site, name: str) -> str:
+    """A value with no name of its own is called after its equation or mark."""
+    return f"{site.op}{name.removeprefix('value')}" if name == "value" or name.startswith("value_") else name

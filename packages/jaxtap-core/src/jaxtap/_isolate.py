@@ -1,0 +1,125 @@
+"""Reading a value in the middle of a compiled program without touching it.
+
+A host call that uses a value makes that value one that XLA may not fuse into its consumers, and the result moves
+by a bit. So the few operations that lead to the value are written out a second time, in a branch that XLA cannot
+tell is always taken; the host call stands in that branch, on the second value. What XLA keeps as a whole anyway
+is not done twice, but read as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jax.interpreters import mlir
+
+# Their results are not fused into what uses them, and doing them twice would cost.
+_KEPT = (
+    "stablehlo.while",
+    "stablehlo.case",
+    "stablehlo.if",
+    "stablehlo.custom_call",
+    "stablehlo.dot_general",
+    "stablehlo.dot",
+    "stablehlo.convolution",
+    "stablehlo.fft",
+    "stablehlo.sort",
+    "stablehlo.cholesky",
+    "stablehlo.triangular_solve",
+    "stablehlo.rng_bit_generator",
+    "stablehlo.all_reduce",
+    "stablehlo.all_gather",
+    "stablehlo.collective_permute",
+    "func.call",
+    "mpmd.call",
+)
+
+
+def isolated(ctx: Any, values: Sequence[Any], read: Callable[..., None]) -> list[Any]:
+    """Lower `read(*values)`, which sends something, apart from the program around it.
+
+    Args:
+      ctx: the lowering context.
+      values: values of the module that is being lowered.
+      read: a traced function without results.
+    """
+
+    def run(*args: Any) -> list[Any]:
+        lax.cond(lax.optimization_barrier(jnp.bool_(True)), lambda: read(*args), lambda: None)
+        return []
+
+    block = mlir.ir.InsertionPoint.current.block
+    already = len(block.operations)
+    ctx = ctx.replace(avals_in=ctx.avals_in[: len(values)])
+    mlir.lower_fun(run, multiple_results=True)(ctx, *values)
+    for index in range(already, len(block.operations)):
+        operation = block.operations[index]
+        if operation.operation.name == "stablehlo.case":
+            for region in operation.regions:
+                _repeat(region.blocks[0], block)
+    return []
+
+
+def _repeat(branch: Any, block: Any) -> None:
+    """Write out again, at the head of a branch, what leads to the values of `block` that it uses."""
+    used = [v for v in _captured(branch) if _is_made_in(v, block)]
+    own = [operation.operation for operation in branch.operations]
+    again: dict[Any, Any] = {}
+    point = mlir.ir.InsertionPoint.at_block_begin(branch)
+    for operation in _leading_to(used, block):
+        copy = operation.clone(ip=point).operation
+        _exchange(copy, again)
+        again.update(zip(operation.results, copy.results, strict=True))
+    for operation in own:
+        _exchange_deep(operation, again)
+
+
+def _captured(block: Any) -> Iterator[Any]:
+    """Every operand of the operations in a block, at any depth."""
+    for operation in block.operations:
+        yield from operation.operation.operands
+        for region in operation.operation.regions:
+            for inner in region.blocks:
+                yield from _captured(inner)
+
+
+def _is_made_in(value: Any, block: Any) -> bool:
+    """Whether an operation of `block` itself makes a value."""
+    owner = value.owner
+    return not isinstance(owner, mlir.ir.Block) and owner.operation.block == block
+
+
+def _leading_to(values: Sequence[Any], block: Any) -> list[Any]:
+    """The operations that lead to some values, in order, back to what XLA keeps or the program is given."""
+    found: list[Any] = []
+
+    def visit(value: Any) -> None:
+        if not _is_made_in(value, block):
+            return
+        operation = value.owner.operation
+        if operation.name in _KEPT or operation in found:
+            return
+        for operand in (*operation.operands, *(v for r in operation.regions for b in r.blocks for v in _captured(b))):
+            visit(operand)
+        found.append(operation)
+
+    for value in values:
+        visit(value)
+    return found
+
+
+def _exchange(operation: Any, again: dict[Any, Any]) -> None:
+    """Let an operation use the second values."""
+    for i, operand in enumerate(operation.operands):
+        if operand in again:
+            operation.operands[i] = again[operand]
+
+
+def _exchange_deep(operation: Any, again: dict[Any, Any]) -> None:
+    _exchange(operation, again)
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                _exchange_deep(inner.operation, again)

@@ -1,0 +1,143 @@
+"""Equations and values outside of any loop: marked where they are bound, and sent when they are lowered or run."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxtap import _active
+from jaxtap._announce import announce
+from jaxtap._around import Around
+from jaxtap._equations import site_of, wanting
+from jaxtap._guard import Guard
+from jaxtap._isolate import isolated
+from jaxtap._jaxprs import as_function, is_entered, is_jaxpr
+from jaxtap._mark import Root, Site, has_points, mark_p, without_points
+from jaxtap._provenance import caller_of, in_lowering, is_discarded, is_recomputation, place
+
+_guard = Guard()
+
+
+def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Primitive.bind`, marking the outputs of tapped primitives."""
+
+    def bind(self: Any, *args: Any, **params: Any) -> Any:
+        if in_lowering():
+            # What JAX has traced for a program may serve its lowering rules, too. That is no one's program.
+            return original(self, *args, **(params if _writing_out.here else _silenced(params)))
+        if not is_entered(self.name):
+            params = _silenced(params)
+        keys = wanting(self.name, _active.active())
+        if not keys:
+            return original(self, *args, **params)
+        found = None if is_recomputation() else place(1)
+        outs = original(self, *args, **params)
+        if found is not None:
+            try:
+                leaves = list(outs) if self.multiple_results else [outs]
+                root = Root(self.name, found.identity, point=True)
+                _bind(leaves, site_of(self.name, found.source, len(leaves)), root, keys)
+            except Exception as error:  # noqa: BLE001 - an equation that cannot be marked runs unmarked
+                _guard.failed("marking an equation", error)
+        return outs
+
+    return bind
+
+
+def _silenced(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of an equation without marks of single points in its jaxprs."""
+    if not any(is_jaxpr(value) and has_points(value) for value in params.values()):
+        return params
+    return {name: without_points(value) if is_jaxpr(value) else value for name, value in params.items()}
+
+
+class _WritingOut(threading.local):
+    here = False
+
+
+_writing_out = _WritingOut()
+
+
+def written_out(jaxpr: Any) -> Callable[..., list[Any]]:
+    """A function that evaluates a jaxpr while a program is lowered, marks and all."""
+    run = as_function(jaxpr)
+
+    def evaluate(*args: Any) -> list[Any]:
+        before, _writing_out.here = _writing_out.here, True
+        try:
+            return run(*args)
+        finally:
+            _writing_out.here = before
+
+    return evaluate
+
+
+def _bind(leaves: list[Any], site: Site, root: Root, keys: tuple[Any, ...]) -> None:
+    mark_p.bind(*leaves, site=site, path=(root,), lenses=keys, layers=())
+
+
+def mark(name: str, value: Any) -> Any:
+    """Name a value in the middle of a program, so that any lens sees it. Returns it unchanged.
+
+    Without an open lens it adds nothing to the program: no equation, no cost. Under one, each time that it is
+    reached is an event of kind `"mark"`, with an address such as `"scan[0]/residual[0]"`, the step of the loop
+    around (-1 outside of any), and the lane under `vmap`. `marks=` and `where=` of the lens choose among marks.
+    Put it into a library to make it observable for good.
+
+    Args:
+      name: what the value is called; may not hold `/`, `[` or `]`.
+      value: any pytree of arrays. Its events hold the same pytree.
+
+    Returns:
+      `value` itself.
+
+    Raises:
+      ValueError: if the name is empty or holds one of those characters.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def newton(x, _):
+    ...     residual = mark("residual", x * x - 2.0)
+    ...     return x - residual / (2.0 * x), None
+    >>> with record(select=lambda leaves: ()) as rec:
+    ...     root, _ = jax.lax.scan(newton, 1.0, None, length=3)
+    >>> [(e.path, e.step, round(float(e.value), 4)) for e in rec.events if e.kind == "mark"]
+    [('scan[0]/residual[0]', 0, -1.0), ('scan[0]/residual[0]', 1, 0.25), ('scan[0]/residual[0]', 2, 0.0069)]
+    """
+    if not isinstance(name, str) or not name or any(c in name for c in "/[]"):
+        raise ValueError(f"the name of a mark must be a non-empty string without '/', '[' or ']'; got {name!r}.")
+    keys = tuple(key for key in _active.active() if key.view.marks)
+    if not keys or in_lowering() or is_recomputation() or is_discarded():
+        return value
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path(value)
+    names = tuple(f"{name}{jax.tree_util.keystr(path)}" for path, _ in with_paths)
+    caller = caller_of(1)
+    site = Site(name, "mark", caller.source, names, None, treedef)
+    _bind([leaf for _, leaf in with_paths], site, Root(name, caller.identity, point=True), keys)
+    return value
+
+
+# --- Sending -------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(site: Site, path: Any, lenses: Any, layers: Any) -> Callable[..., Any]:
+    return jax.jit(lambda *args: mark_p.bind(*args, site=site, path=path, lenses=lenses, layers=layers))
+
+
+def run(*args: Any, site: Site, path: Any, lenses: Any, layers: Any) -> list[Any]:
+    """A mark that is reached eagerly: its values are all there."""
+    if site.kind in ("primitive", "mark"):
+        _compiled(site, path, lenses, layers)(*args)
+    return []
+
+
+def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+    """A mark outside of any realised loop. Within one, that loop sends it."""
+    site: Site = params["site"]
+    if site.kind not in ("primitive", "mark"):
+        return []
+    return isolated(ctx, args[: len(site.names)], lambda *values: announce(params, values, Around()))

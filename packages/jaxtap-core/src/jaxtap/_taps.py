@@ -1,0 +1,197 @@
+"""Taps on single equations: what a user hands to `taps=`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxtap._config import ByIdentity, HostTap, Selection, Tap, check_callable, selection
+
+NON_FINITE = "NaN/Inf"
+
+
+@dataclasses.dataclass(frozen=True)
+class PrimitiveTap:
+    """A tap on every equation of some primitives. `on`, `watch_nan` and `print` make it.
+
+    Attributes:
+      prim_name: name of a primitive as `jaxtap.primitives` lists it, several names, or a glob such as `"dot*"`.
+      select: a traced function of the outputs: what is sent. None sends all.
+      alert: called on the host with what arrived; a true result prints one line to stderr.
+      label: what that line says.
+      output: index of the one output to look at; None for all.
+      once: print at most one line.
+      where: predicate over the address.
+      trips_on: a traced predicate of the outputs: nothing is sent until it is true.
+      prints: whether the line shows the value.
+    """
+
+    prim_name: str | tuple[str, ...]
+    select: Callable[..., Any] | None = None
+    alert: Callable[[Any], object] | None = None
+    label: str | None = None
+    output: int | None = None
+    once: bool = False
+    where: Callable[[str], bool] | None = None
+    trips_on: Callable[[Any], Any] | None = dataclasses.field(default=None, repr=False)
+    prints: bool = dataclasses.field(default=False, repr=False)
+
+    @property
+    def device(self) -> Tap:
+        """The part of it that changes what is compiled."""
+        return Tap(
+            primitives=_names(self.prim_name),
+            selection=_selection(self.select),
+            output=self.output,
+            where=None if self.where is None else ByIdentity(self.where),
+            trips_on=None if self.trips_on is None else ByIdentity(self.trips_on),
+        )
+
+    @property
+    def host(self) -> HostTap:
+        """The part of it that runs on the host."""
+        return HostTap(self.alert, self.label, self.once, self.prints)
+
+
+def _names(prim: str | Sequence[str]) -> tuple[str, ...]:
+    return (prim,) if isinstance(prim, str) else tuple(prim)
+
+
+def _selection(select: Callable[..., Any] | None) -> Selection:
+    return selection("select", select)
+
+
+def _checked(
+    prim: Any,
+    select: Any,
+    alert: Any,
+    output: Any,
+    where: Any,
+) -> str | tuple[str, ...]:
+    names = _names(prim) if isinstance(prim, (str, list, tuple)) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(
+            f"prim must be the name of a primitive, several names, or a glob such as 'dot*'; got {prim!r}. "
+            "jaxtap.primitives(f, *args) lists the names."
+        )
+    check_callable("select", select)
+    check_callable("alert", alert)
+    check_callable("where", where)
+    if output is not None and (isinstance(output, bool) or not hasattr(output, "__index__")):
+        raise TypeError(f"output must be the index of an output, or None for all; got {output!r}.")
+    return names[0] if len(names) == 1 else names
+
+
+def on(
+    prim_name: str | Sequence[str],
+    select: Callable[..., Any] | None = None,
+    alert: Callable[[Any], object] | None = None,
+    label: str | None = None,
+    output: int | None = None,
+    once: bool = False,
+    where: Callable[[str], bool] | None = None,
+) -> PrimitiveTap:
+    """A tap on every equation of a primitive, in loops and outside of them.
+
+    Its events have kind `"primitive"`, an address such as `"scan[0]/jit[0]/cholesky[0]"`, the step of the
+    loop around, and -1 outside of any. In a loop, they come from a copy of the step that starts from the same
+    state, so that the program's own result is not touched; a value may differ from the program's own in its
+    last bit.
+
+    Args:
+      prim_name: name of a primitive as `jaxtap.primitives` lists it, several names, or a glob such as `"dot*"`.
+      select: a traced function of the tuple of outputs (of the one output where `output` is given); a second
+        parameter, or one named `path`, receives the address. What it returns is sent. None sends the outputs.
+      alert: called on the host with the value of each event; a true result prints one line to stderr, as
+        `[tap] FAIL scan[0]/jit[0]/cholesky[0] 7/25: singular`.
+      label: the text of that line; the primitive's name if None.
+      output: index among the primitive's outputs, whose order may differ from that of the function that a user
+        calls: `eigh_p` returns eigenvectors first.
+      once: print at most one line.
+      where: a predicate over the address; equations for which it is false are not seen.
+
+    Raises:
+      TypeError: if an argument is of the wrong type.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def step(c, x):
+    ...     return c * 0.5 + x, None
+    >>> g, rec = record(lambda c: jax.lax.scan(step, c, jnp.arange(3.0)), taps=[on("mul", output=0)])
+    >>> _ = g(8.0)
+    >>> [(e.path, e.step, float(e.value)) for e in rec.events if e.kind == "primitive"]
+    [('scan[0]/mul[0]', 0, 4.0), ('scan[0]/mul[0]', 1, 2.0), ('scan[0]/mul[0]', 2, 1.5)]
+    """
+    names = _checked(prim_name, select, alert, output, where)
+    return PrimitiveTap(names, select, alert, label, output, once, where)
+
+
+def print(
+    prim_name: str | Sequence[str],
+    output: int | None = None,
+    select: Callable[..., Any] | None = None,
+    label: str | None = None,
+    once: bool = False,
+    where: Callable[[str], bool] | None = None,
+) -> PrimitiveTap:
+    """A tap that prints each value to stderr, as `[tap] scan[0]/mul[0] 1/5: array([0.8499], dtype=float32)`.
+
+    Args:
+      prim_name: as in `on`.
+      output: as in `on`; None prints the outputs together.
+      select: as in `on`.
+      label: kept with the tap; the line shows the value instead.
+      once: print the first value only.
+      where: as in `on`.
+
+    Raises:
+      TypeError: if an argument is of the wrong type.
+    """
+    names = _checked(prim_name, select, None, output, where)
+    return PrimitiveTap(names, select, _always, label, output, once, where, prints=True)
+
+
+def watch_nan(
+    prim_name: str | Sequence[str],
+    label: str = NON_FINITE,
+    output: int | None = None,
+    once: bool = False,
+    where: Callable[[str], bool] | None = None,
+) -> PrimitiveTap:
+    """A tripwire: tells when an output of a primitive is NaN or infinite. Until then nothing leaves the device.
+
+    Its events hold `False`: the outputs are not all finite. Each prints a line, as
+    `[tap] FAIL scan[0]/jit[0]/cholesky[0] 7/25: NaN/Inf`. `sample_every` does not apply: every step is looked at.
+
+    Args:
+      prim_name: as in `on`.
+      label: the text of the line.
+      output: as in `on`; None looks at all outputs. Outputs that are no floating-point numbers are finite.
+      once: print at most one line.
+      where: as in `on`.
+
+    Raises:
+      TypeError: if an argument is of the wrong type.
+    """
+    names = _checked(prim_name, None, None, output, where)
+    return PrimitiveTap(names, _all_finite, _is_false, label, output, once, where, trips_on=_any_non_finite)
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _is_false(value: Any) -> bool:
+    return not value
+
+
+def _all_finite(outputs: Any) -> Any:
+    return ~_any_non_finite(outputs)
+
+
+def _any_non_finite(outputs: Any) -> Any:
+    leaves = outputs if isinstance(outputs, tuple) else (outputs,)
+    found = [~jnp.isfinite(leaf).all() for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.stack(found).any() if found else jnp.bool_(False)
