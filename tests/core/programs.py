@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.lax import scan as captured_scan
 
+import jaxtap as tap
+
 
 class State(NamedTuple):
     position: Any
@@ -26,6 +28,8 @@ class Program:
       run: the function; takes a float32 vector of four elements.
       loops: address of each loop, with the number of carry events of one call.
       outputs: address of each scan that returns something, with the number of output events.
+      waves: address of each sine and cosine, with the number of events of one call.
+      marks: address of each marked value, with the number of events of one call.
       smooth: whether it can be differentiated in reverse mode.
       forward: whether it can be differentiated in forward mode.
     """
@@ -33,6 +37,8 @@ class Program:
     run: Callable[[Any], Any]
     loops: dict[str, int]
     outputs: dict[str, int] = dataclasses.field(default_factory=dict)
+    waves: dict[str, int] = dataclasses.field(default_factory=dict)
+    marks: dict[str, int] = dataclasses.field(default_factory=dict)
     smooth: bool = True
     forward: bool = True
 
@@ -101,7 +107,7 @@ def in_custom_vjp(v):
     def f(x):
         return lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + 1.0, x)
 
-    f.defvjp(lambda x: (f(x), x), lambda x, g: (g * jnp.cos(x),))
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (g * jnp.tanh(x),))
     return f(v) * 3.0
 
 
@@ -249,51 +255,105 @@ def same_line(v):
     return v
 
 
+def sines(v):
+    """Equations outside of any loop, in a branch, under a checkpoint, and mapped by a vmap within."""
+    v = jnp.sin(v * v + 0.5) * v
+    v = lax.cond(v.sum() > 0, lambda x: jnp.sin(x * x + 1.0), lambda x: x, v * 1.5)
+    v = jax.checkpoint(lambda x: jnp.sin(x * 2.0 + 1.0) * x)(v * v + 1.0)
+    v = jax.jit(lambda x: jnp.cos(x * 3.0 + 1.0) * x)(v * v + 2.0)
+    return v + jax.vmap(lambda x: lax.sin(x * x + 1.0) * x)(v)
+
+
+def marked(v):
+    def inner(c, x):
+        c = tap.mark("inner", {"c": c * c + x})["c"]
+        return jnp.tanh(c), None
+
+    def body(c, x):
+        tap.mark("residual", c * x + 1.0)
+        c = jax.jit(lambda c: tap.mark("deep", c * 0.5 + 0.1))(c)
+        return lax.scan(inner, c, jnp.arange(2.0))[0], None
+
+    tap.mark("start", v * v + 1.0)
+    return lax.scan(body, v, jnp.arange(3.0))[0]
+
+
 def two_loops(v):
     v = lax.scan(step, v, jnp.arange(2.0))[0]
     return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, v))[1]
 
 
 PROGRAMS: dict[str, Program] = {
-    "scan": Program(scan, {"scan[0]": 5}, {"scan[0]": 5}),
-    "captured": Program(captured, {"scan[0]": 5}, {"scan[0]": 5}),
-    "fori": Program(fori, {"scan[0]": 5}),
-    "fori_dynamic": Program(fori_dynamic, {"while[0]": 5}, smooth=False),
-    "mapped": Program(mapped, {"scan[0]": 4}, {"scan[0]": 4}),
-    "while": Program(while_, {"while[0]": 5}, smooth=False),
+    "scan": Program(scan, {"scan[0]": 5}, {"scan[0]": 5}, waves={"scan[0]/sin[0]": 5}),
+    "captured": Program(captured, {"scan[0]": 5}, {"scan[0]": 5}, waves={"scan[0]/sin[0]": 5}),
+    "fori": Program(fori, {"scan[0]": 5}, waves={"scan[0]/cos[0]": 5}),
+    "fori_dynamic": Program(fori_dynamic, {"while[0]": 5}, waves={"while[0]/cos[0]": 5}, smooth=False),
+    "mapped": Program(mapped, {"scan[0]": 4}, {"scan[0]": 4}, waves={"scan[0]/sin[0]": 4}),
+    "while": Program(while_, {"while[0]": 5}, waves={"while[0]/sin[0]": 5}, smooth=False),
     "while_by_value": Program(while_by_value, {"while[0]": 5}, smooth=False),
     "associative": Program(associative, {"scan[0]": 4}, {"scan[0]": 4}),
-    "in_custom_jvp": Program(in_custom_jvp, {"scan[0]": 3}),
-    "in_custom_vjp": Program(in_custom_vjp, {"scan[0]": 3}, forward=False),
-    "in_checkpoint": Program(in_checkpoint, {"remat[0]/scan[0]": 3}, {"remat[0]/scan[0]": 3}),
-    "checkpoint_in_body": Program(checkpoint_in_body, {"scan[0]": 3}, {"scan[0]": 3}),
-    "checkpointed_inner_loop": Program(
-        checkpointed_inner_loop, {"scan[0]": 3, "scan[0]/remat[0]/scan[0]": 6}, {"scan[0]/remat[0]/scan[0]": 6}
+    "in_custom_jvp": Program(in_custom_jvp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
+    "in_custom_vjp": Program(in_custom_vjp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}, forward=False),
+    "in_checkpoint": Program(
+        in_checkpoint, {"remat[0]/scan[0]": 3}, {"remat[0]/scan[0]": 3}, waves={"remat[0]/scan[0]/sin[0]": 3}
     ),
-    "in_cond": Program(in_cond, {"cond[0]/b1/scan[0]": 3}, {"cond[0]/b1/scan[0]": 3}),
-    "cond_in_body": Program(cond_in_body, {"scan[0]": 4, "scan[0]/cond[0]/b1/scan[0]": 4}),
-    "in_nested_jit": Program(in_nested_jit, {"scan[0]": 3}, {"scan[0]": 3}),
-    "jit_in_body": Program(jit_in_body, {"scan[0]": 3, "scan[0]/jit[0]/scan[0]": 6}),
+    "checkpoint_in_body": Program(
+        checkpoint_in_body, {"scan[0]": 3}, {"scan[0]": 3}, waves={"scan[0]/remat[0]/sin[0]": 3}
+    ),
+    "checkpointed_inner_loop": Program(
+        checkpointed_inner_loop,
+        {"scan[0]": 3, "scan[0]/remat[0]/scan[0]": 6},
+        {"scan[0]/remat[0]/scan[0]": 6},
+        waves={"scan[0]/remat[0]/scan[0]/sin[0]": 6},
+    ),
+    "in_cond": Program(
+        in_cond, {"cond[0]/b1/scan[0]": 3}, {"cond[0]/b1/scan[0]": 3}, waves={"cond[0]/b1/scan[0]/sin[0]": 3}
+    ),
+    "cond_in_body": Program(
+        cond_in_body, {"scan[0]": 4, "scan[0]/cond[0]/b1/scan[0]": 4}, waves={"scan[0]/cond[0]/b1/scan[0]/sin[0]": 4}
+    ),
+    "in_nested_jit": Program(in_nested_jit, {"scan[0]": 3}, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
+    "jit_in_body": Program(
+        jit_in_body, {"scan[0]": 3, "scan[0]/jit[0]/scan[0]": 6}, waves={"scan[0]/jit[0]/scan[0]/sin[0]": 6}
+    ),
     "scan_while_scan": Program(
         scan_while_scan,
         {"scan[0]": 4, "scan[0]/while[0]": 8, "scan[0]/while[0]/scan[0]": 24},
         {"scan[0]": 4},
         smooth=False,
     ),
-    "reverse": Program(reverse, {"scan[0]": 5}, {"scan[0]": 5}),
-    "unrolled": Program(unrolled, {"scan[0]": 5}, {"scan[0]": 5}),
-    "unrolled_fully": Program(unrolled_fully, {"scan[0]": 4}, {"scan[0]": 4}),
+    "reverse": Program(reverse, {"scan[0]": 5}, {"scan[0]": 5}, waves={"scan[0]/sin[0]": 5}),
+    "unrolled": Program(unrolled, {"scan[0]": 5}, {"scan[0]": 5}, waves={"scan[0]/sin[0]": 5}),
+    "unrolled_fully": Program(unrolled_fully, {"scan[0]": 4}, {"scan[0]": 4}, waves={"scan[0]/sin[0]": 4}),
     "empty": Program(empty, {}),
-    "without_xs": Program(without_xs, {"scan[0]": 4}),
+    "without_xs": Program(without_xs, {"scan[0]": 4}, waves={"scan[0]/sin[0]": 4}),
     "without_trips": Program(without_trips, {}, smooth=False),
     "named": Program(named, {"scan[0]": 5}, {"scan[0]": 5}),
     "keyed": Program(keyed, {"scan[0]": 3}, {"scan[0]": 3}),
-    "many_types": Program(many_types, {"scan[0]": 3}, {"scan[0]": 3}),
+    "many_types": Program(many_types, {"scan[0]": 3}, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
     "weak": Program(weak, {"scan[0]": 4}),
-    "with_effects": Program(with_effects, {"scan[0]": 3}),
-    "loop_in_condition": Program(loop_in_condition, {"while[0]": 3, "while[0]/cond/scan[0]": 8}, smooth=False),
+    "with_effects": Program(with_effects, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
+    "loop_in_condition": Program(
+        loop_in_condition, {"while[0]": 3, "while[0]/cond/scan[0]": 8}, waves={"while[0]/sin[0]": 3}, smooth=False
+    ),
     "matrix": Program(matrix, {"scan[0]": 4}, {"scan[0]": 4}),
     "solved": Program(solved, {"while[0]": 2}, smooth=False, forward=False),
-    "same_line": Program(same_line, {"scan[0]": 6}, {"scan[0]": 6}),
-    "two_loops": Program(two_loops, {"scan[0]": 2, "while[1]": 3}, {"scan[0]": 2}, smooth=False),
+    "same_line": Program(same_line, {"scan[0]": 6}, {"scan[0]": 6}, waves={"scan[0]/sin[0]": 6}),
+    "two_loops": Program(
+        two_loops,
+        {"scan[0]": 2, "while[1]": 3},
+        {"scan[0]": 2},
+        waves={"scan[0]/sin[0]": 2, "while[1]/sin[0]": 3},
+        smooth=False,
+    ),
+    "sines": Program(
+        sines,
+        {},
+        waves={"sin[0]": 1, "cond[0]/b1/sin[0]": 1, "remat[1]/sin[0]": 1, "cos[0]": 1, "sin[1]": 4},
+    ),
+    "marked": Program(
+        marked,
+        {"scan[0]": 3, "scan[0]/scan[1]": 6},
+        marks={"start[0]": 1, "scan[0]/residual[0]": 3, "scan[0]/jit[0]/deep[0]": 3, "scan[0]/scan[1]/inner[0]": 6},
+    ),
 }

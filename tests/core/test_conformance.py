@@ -14,6 +14,7 @@ import pytest
 from core.programs import PROGRAMS, Program
 
 import jaxtap as tap
+from jaxtap._events import KINDS
 
 V = jnp.array([0.3, -0.2, 0.7, 1.1])
 LANES = jnp.stack([V, V * 1.1, V + 0.01])
@@ -69,6 +70,7 @@ TRANSFORMS = {
 TAPS: dict[str, dict[str, Any]] = {
     "carry": {},
     "carry and ys": {"select_ys": lambda leaves: tuple(leaves)},
+    "equations": {"ops": (), "marks": (), "taps": [tap.on(["sin", "cos"], select=lambda outs: outs[0].sum())]},
     "reduced, sampled": {"select": lambda leaves: [jnp.sum(jnp.isnan(x)) for x in floats(leaves)], "sample_every": 2},
 }
 
@@ -94,6 +96,15 @@ def cases() -> list[Any]:
     return found
 
 
+def expected(program: Program, lens: str) -> dict[str, dict[str, int]]:
+    """What one call of a program sends, by kind and address."""
+    if lens == "equations":
+        return {"primitive": program.waves}
+    if lens == "carry and ys":
+        return {"carry": program.loops, "output": program.outputs, "mark": program.marks}
+    return {"carry": program.loops, "mark": program.marks}
+
+
 @pytest.mark.parametrize(("program", "transform"), cases())
 @pytest.mark.filterwarnings("ignore:jaxtap.*no:UserWarning", "ignore:Some donated buffers were not usable")
 def test_same_bits_and_every_step(program: Program, transform: Transform) -> None:
@@ -102,23 +113,23 @@ def test_same_bits_and_every_step(program: Program, transform: Transform) -> Non
     f = transform.apply(program.run)
     bare = bits(f(argument))
     for name, lens in TAPS.items():
-        # Outputs alone, and sampling, are the same work for every transform: two of them will do.
-        if name != "carry and ys" and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
+        # Carries alone, and sampling, are the same work for every transform: two of them will do.
+        if name not in ("carry and ys", "equations") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
             continue
         with tap.record(**lens) as rec:
             result = f(argument)
         assert bits(result) == bare, name
-        if name == "reduced, sampled":
-            assert rec.report().expected == len(rec.events), name
-            continue
-        if not transform.inside:
-            assert counted(rec, "carry") == {path: n * lanes for path, n in program.loops.items()}, name
-        else:
-            assert sum(counted(rec, "carry").values()) == sum(program.loops.values()) * lanes, name
-            assert all(path.startswith(transform.inside) for path in counted(rec, "carry")), name
-        outputs = sum(program.outputs.values()) * lanes if "ys" in name else 0
-        assert sum(counted(rec, "output").values()) == outputs, name
         assert rec.report().expected == rec.report().delivered == len(rec.events), name
+        if name == "reduced, sampled":
+            continue
+        found = {kind: counted(rec, kind) for kind in KINDS}
+        want = {kind: {path: n * lanes for path, n in paths.items()} for kind, paths in expected(program, name).items()}
+        if transform.inside:
+            for kind in KINDS:
+                assert sum(found[kind].values()) == sum(want.get(kind, {}).values()), (name, kind)
+                assert all(path.startswith(transform.inside) for path in found[kind]), (name, kind)
+        else:
+            assert found == {kind: want.get(kind, {}) for kind in KINDS}, name
     assert bits(f(argument)) == bare
 
 
