@@ -12,7 +12,7 @@ from jaxtap._primitives import Equation, Equations, primitives
 from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._report import LoopReport, PointReport, Report
-from jaxtap._taps import PrimitiveTap, on, print, watch_nan
+from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._version import __version__
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "print",
     "read_jsonl",
     "record",
+    "trip",
     "verbose",
     "watch_nan",
 ]

@@ -74,7 +74,7 @@ class Accounts:
     def point(self, path: str, site: Site, tap: int, steps: tuple[int, ...], events: int) -> int:
         """Events of a point have arrived; returns which execution, of the loop around or of the point itself, it is."""
         account = self._points.setdefault(path, (site, {}))[1].setdefault(tap, _Point())
-        if not steps or steps[:-1] != account.last[:-1] or steps[-1:] <= account.last[-1:]:
+        if account.call < 0 or not steps or steps[:-1] != account.last[:-1] or steps[-1:] <= account.last[-1:]:
             account.call += 1
         account.last = steps
         account.events += events

@@ -55,6 +55,7 @@ def adopt(jaxpr: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: 
                 eqn = _adopt_eqn(eqn, (*head, f"{label(eqn)}[{number}]"), mark, keys, entered)
                 number += 1
             eqns += points.around(eqn)
+        eqns += points.after()
         return with_eqns(inner(jaxpr), eqns)
 
     return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, keys, entered), make))

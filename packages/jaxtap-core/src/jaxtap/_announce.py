@@ -17,8 +17,8 @@ from jaxtap._emit import Part, PointEntry, emit_p
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves
-from jaxtap._mark import Site, is_point
-from jaxtap._payload import apply, flattened, numbering, over_lanes, seen
+from jaxtap._mark import Site, is_point, own_marks
+from jaxtap._payload import apply, flattened, lanes_of, numbering, over_lanes, picked, seen
 from jaxtap._table import leaf_columns
 
 
@@ -60,13 +60,30 @@ def listeners(params: dict[str, Any]) -> list[Listener]:
 
 def _of_primitive(key: Key, site: Site, text: str) -> list[Listener]:
     def fit(tap: Tap) -> bool:
-        return fits(site.op, tap.primitives) and (tap.where is None or bool(tap.where.value(text)))
+        if tap.kind != "primitive" or not fits(site.op, tap.primitives):
+            return False
+        return tap.where is None or bool(tap.where.value(text))
 
     return [
         Listener(key, i, text, tap.selection, tap.output, tap.trips_on.value if tap.trips_on else None)
         for i, tap in enumerate(key.view.taps)
         if fit(tap)
     ]
+
+
+def wires(params: dict[str, Any]) -> list[Listener]:
+    """The tripwires on the settled state of a loop, given the parameters of its mark."""
+    site: Site = params["site"]
+    found: list[Listener] = []
+    for key in params["lenses"]:
+        text = numbering(key).text(params["path"])
+        for i, tap in enumerate(key.view.taps):
+            if tap.kind != site.kind or (tap.where is not None and not tap.where.value(text)):
+                continue
+            if tap.selection.names is None or picked(site, tap.selection):
+                trips_on = tap.trips_on.value if tap.trips_on else None
+                found.append(Listener(key, i, text, tap.selection, None, trips_on))
+    return found
 
 
 def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
@@ -86,15 +103,23 @@ def has_listeners(jaxpr: Any) -> bool:
     return any(own) or any(has_listeners(sub) for eqn in eqns for sub in subjaxprs(eqn))
 
 
+def has_wires(jaxpr: Any) -> bool:
+    """Whether there is a tripwire on the state of a loop in `jaxpr`, or of the loop whose body it is."""
+    own = any(wires(mark.params) for mark in own_marks(jaxpr))
+    return own or any(has_wires(sub) for eqn in inner(jaxpr).eqns for sub in subjaxprs(eqn))
+
+
 def sends(jaxpr: Any) -> bool:
     """Whether anything is sent from `jaxpr`: of a loop in it, of a point, or of the loop whose body it is."""
     # Not short-circuited: everything met is to be reported, also where it is filtered out.
-    return any([seen(jaxpr), has_listeners(jaxpr)])
+    return any([seen(jaxpr), has_listeners(jaxpr), has_wires(jaxpr)])
 
 
-def lanes_of(layers: Any) -> tuple[int, ...]:
-    """Size of each mapped axis, outermost first."""
-    return tuple(size for size, _ in reversed(layers))
+def only_trips(jaxpr: Any) -> bool:
+    """Whether nothing is sent from `jaxpr` unless a tripwire fires."""
+    eqns = inner(jaxpr).eqns
+    quiet = all(each.trips_on is not None for eqn in eqns if is_point(eqn) for each in listeners(eqn.params))
+    return quiet and not seen(jaxpr) and all(only_trips(sub) for eqn in eqns for sub in subjaxprs(eqn))
 
 
 def announce(params: dict[str, Any], values: Sequence[Any], around: Around) -> None:
@@ -108,17 +133,23 @@ def announce(params: dict[str, Any], values: Sequence[Any], around: Around) -> N
     lanes = lanes_of(params["layers"])
     mask = aligned(around, lanes)
     for listener in listeners(params):
-        _announce(listener, params, values, around, lanes, mask)
+        tell(listener, params, values, around, lanes, mask)
 
 
-def _announce(
+def tripped(listener: Listener, params: dict[str, Any], values: Sequence[Any]) -> Any:
+    """Whether a tripwire fires, for each lane."""
+    return over_lanes(params["layers"], len(values), _predicate(listener, params))(list(values))
+
+
+def tell(
     listener: Listener, params: dict[str, Any], values: Sequence[Any], around: Around, lanes: tuple[int, ...], mask: Any
 ) -> None:
+    """Send what one listener wants, for the lanes in `mask`."""
     wanted: Any = True
     sample_every = listener.key.view.sample_every
     if listener.trips_on is not None:
-        tripped = over_lanes(params["layers"], len(values), _predicate(listener, params))(list(values))
-        mask = tripped if mask is None else tripped & mask
+        fires = tripped(listener, params, values)
+        mask = fires if mask is None else fires & mask
         wanted = mask.any()
     else:
         if around.steps and sample_every != 1:
@@ -160,7 +191,11 @@ def _looked_at(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
 
 
 def _predicate(listener: Listener, params: dict[str, Any]) -> Any:
-    return lambda values: jnp.asarray(listener.trips_on(_looked_at(listener, params["site"], values)), bool)  # pyright: ignore[reportOptionalCall]
+    def fires(values: Sequence[Any]) -> Any:
+        assert listener.trips_on is not None
+        return jnp.any(jnp.asarray(listener.trips_on(_looked_at(listener, params["site"], values)), bool))
+
+    return fires
 
 
 def _payload(

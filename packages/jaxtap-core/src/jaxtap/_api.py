@@ -58,17 +58,18 @@ def _view(
     )
 
 
+def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
+    """Whether a recording is of tripwires alone, of which nothing is heard while all is well."""
+    return bool(taps) and all(tap.is_tripwire for tap in taps) and all(each is None for each in asked)
+
+
 def _taps(taps: Sequence[PrimitiveTap]) -> tuple[PrimitiveTap, ...]:
     if isinstance(taps, PrimitiveTap):
         taps = (taps,)
     for tap in taps:
         if not isinstance(tap, PrimitiveTap):
-            raise TypeError(
-                f"taps must hold what jaxtap.on, jaxtap.watch_nan and jaxtap.print make; got {tap!r}. For the "
-                f"primitive of that name: taps=[jaxtap.on({tap!r})]."
-                if isinstance(tap, str)
-                else f"taps must hold what jaxtap.on, jaxtap.watch_nan and jaxtap.print make; got {tap!r}."
-            )
+            remedy = f" For the primitive of that name: taps=[jaxtap.on({tap!r})]." if isinstance(tap, str) else ""
+            raise TypeError(f"taps must hold what jaxtap.on, watch_nan, trip and print make; got {tap!r}.{remedy}")
     return tuple(taps)
 
 
@@ -117,7 +118,7 @@ def verbose(
       sample_every: send steps 0, k, 2k, ... only; decided on the device.
       where: a predicate over the address; loops for which it is false send nothing.
       max_depth: send nothing from loops with more than this many others around them.
-      taps: what to see besides loops: a sequence of what `on`, `watch_nan` and `print` make.
+      taps: what to see besides loops: a sequence of what `on`, `watch_nan`, `trip` and `print` make.
       marks: which values named by `jaxtap.mark` are sent: a name or glob, several, or a dictionary of names with
         what to send of each, as for `select`. None sends all, an empty list none.
 
@@ -314,7 +315,8 @@ def record(
       capacity: keep only the newest this many events; None keeps all.
 
     All other arguments are those of `verbose`. Outputs of scan steps are recorded if any of `on_ys`,
-    `select_ys` and `alert_ys` is given.
+    `select_ys` and `alert_ys` is given. Carries are recorded unless all `taps` are tripwires (`watch_nan`, `trip`)
+    and none of `select`, `on_step` and `alert` is given: then nothing is, until one fires.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -347,7 +349,7 @@ def record(
     view = _view(
         select=select,
         select_ys=select_ys,
-        wants_carry=True,
+        wants_carry=not _only_tripwires(taps, select, on_step, alert),
         wants_outputs=any(x is not None for x in (on_ys, select_ys, alert_ys)),
         ops=ops,
         sample_every=sample_every,

@@ -19,6 +19,8 @@ class Around:
       mask: which lanes are still running, or None where all are.
       seals: whether the backend compiles loops as one piece, so that they need sealing.
       twin: whether this is a copy, of a loop or of a step, that is made for its events.
+      hunt: the search for the equation that has made a value that is not finite, or None; within one, nothing else is
+        sent.
     """
 
     steps: tuple[Any, ...] = ()
@@ -27,6 +29,7 @@ class Around:
     mask: Any = None
     seals: bool = False
     twin: bool = False
+    hunt: Any = None
 
     def inside(self, step: Any, total: int | None) -> Around:
         """The surroundings of what lies in a loop's body."""

@@ -48,9 +48,11 @@ ALL_LEAVES = Selection()
 
 @dataclasses.dataclass(frozen=True)
 class Tap:
-    """The device-side half of a tap on single equations.
+    """The device-side half of a tap.
 
     Attributes:
+      kind: what it looks at: `"primitive"`, the `"carry"` or `"output"` of loops, or the `"state"` of loops, both, for
+        values that are not finite.
       primitives: names of primitives, or globs.
       selection: what is sent of the outputs.
       output: index of the one output looked at, or None for all.
@@ -58,7 +60,8 @@ class Tap:
       trips_on: a traced predicate of the outputs, without which nothing is sent.
     """
 
-    primitives: tuple[str, ...]
+    kind: str = "primitive"
+    primitives: tuple[str, ...] = ()
     selection: Selection = ALL_LEAVES
     output: int | None = None
     where: ByIdentity | None = None
@@ -92,6 +95,21 @@ class View:
     max_depth: int | None = None
     taps: tuple[Tap, ...] = ()
     marks: Marks = ()
+
+    @property
+    def wants_outputs(self) -> bool:
+        """Whether anything looks at what scan steps return."""
+        return self.outputs is not None or any(tap.kind in ("output", "state") for tap in self.taps)
+
+    @property
+    def hunts(self) -> bool:
+        """Whether a tap looks for the equation that makes the first value that is not finite."""
+        return any(tap.kind == "state" for tap in self.taps)
+
+    @property
+    def only_loops(self) -> bool:
+        """Whether no tap looks at single equations."""
+        return all(tap.kind != "primitive" for tap in self.taps)
 
 
 @dataclasses.dataclass(frozen=True)

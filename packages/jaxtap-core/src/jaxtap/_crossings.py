@@ -10,10 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._active import Key
+from jaxtap._announce import tell, wires
 from jaxtap._around import Around
 from jaxtap._emit import Drift, Entry, emit_p
-from jaxtap._mark import own_marks
-from jaxtap._payload import Emitter, Read, emitters, payload
+from jaxtap._hunt import Hunt, hunters
+from jaxtap._hunt import watch as hunt_for
+from jaxtap._mark import is_output, own_marks
+from jaxtap._payload import Emitter, Read, emitters, lanes_of, payload
 
 
 class Crossings:
@@ -21,7 +24,12 @@ class Crossings:
 
     def __init__(self, marks: Sequence[Any], around: Around) -> None:
         self.around = around
-        self.emitters = emitters(marks)
+        self.marks = marks
+        self.emitters = [] if around.hunt else emitters(marks)
+        self._wires = [] if around.hunt else [(mark, wire) for mark in marks for wire in wires(mark.params)]
+        # Inner loops are looked at when the outermost one has gone wrong, or where they are evaluated apart anyway.
+        looking = bool(around.hunt) or around.twin or not around.steps
+        self._hunters = hunters(marks) if looking else ()
         self.loop = object()
         # Of each emitter's payloads, how many are the same for all lanes; known once one has been traced.
         self._shared: dict[Key, int] = {}
@@ -62,6 +70,40 @@ class Crossings:
             lax.cond(last, lambda: self._send(emitter, count, mask, events, None), lambda: None)
 
         lax.cond(wanted, lambda: self._send(emitter, count, mask, events, read), close)
+
+    def watch(
+        self,
+        i: Any,
+        total: int | None,
+        mask: Callable[[tuple[int, ...]], Any],
+        before: Read,
+        after: Read,
+        again: Callable[[Around], None],
+    ) -> None:
+        """After step `i`: let the tripwires on the state of the loop look at it.
+
+        Args:
+          i: the step.
+          total: trip count of the loop, or None.
+          mask: which lanes have run it, over the lanes of a mark.
+          before: reads the carry as it was.
+          after: reads the carry and the outputs as they are.
+          again: evaluates the step once more.
+        """
+        around = self.around.inside(i, total)
+        for mark, wire in self._wires:
+            lanes = lanes_of(mark.params["layers"])
+            tell(wire, mark.params, after(mark), around, lanes, mask(lanes))
+        if self._hunters:
+            hunt = Hunt(self._hunters, self.marks[0].params["path"])
+            old = lambda m: None if is_output(m) else before(m)  # noqa: E731
+            hunt_for(hunt, self.marks, around, mask, old, after, again)
+
+    @property
+    def watched(self) -> list[Any]:
+        """The marks whose values are read after a step."""
+        own = [mark for emitter in self.emitters for mark in emitter.marks]
+        return [*own, *(mark for mark, _ in self._wires), *(self.marks if self._hunters else ())]
 
     def none(self, count: Any, masks: Callable[[Emitter], Any]) -> None:
         """After a loop that made no step: say so."""

@@ -151,6 +151,42 @@ class PointEntry:
         return ()
 
 
+@dataclasses.dataclass(eq=False)
+class HuntEntry:
+    """The host end of a crossing with a summary of each value of a step that has gone wrong.
+
+    Attributes:
+      hunters: the lenses and taps that look.
+      path: address of the loop, or of the part of its step.
+      site: the equations.
+      total: trip count of the loop, or None.
+      num_steps: how many loops are around it, itself counted.
+      masked: whether a lane mask is sent.
+      is_whole: whether it is the step, not a part of it.
+    """
+
+    hunters: tuple[Any, ...]
+    path: Path
+    site: Site
+    total: int | None
+    num_steps: int
+    masked: bool
+    is_whole: bool
+
+    def __call__(self, *arrays: Any) -> tuple[()]:
+        """Receive a crossing. The program goes on whatever fails here."""
+        try:
+            steps = tuple(map(int, arrays[: self.num_steps]))
+            mask = arrays[self.num_steps].copy() if self.masked else None
+            for hunter in self.hunters:
+                lens = hunter.key.lens
+                if lens is not None:
+                    lens.arrive_from_hunt(self, hunter.index, time.time(), steps, mask, arrays[-1].copy())
+        except Exception as error:  # noqa: BLE001 - see above
+            _guard.failed("receiving an event", error)
+        return ()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Drift:
     """The host end of a crossing that says: the copy that sent events came to another result.
@@ -184,7 +220,7 @@ def _is_spread(ctx: Any) -> bool:
     return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
 
 
-def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | Drift) -> Any:
+def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | HuntEntry | Drift) -> Any:
     if _is_spread(ctx):
         # Several devices need the callback placed: JAX's own debug callback does that.
         def receive(*arrays: Any) -> None:

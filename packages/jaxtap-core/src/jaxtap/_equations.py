@@ -6,10 +6,13 @@ import fnmatch
 import functools
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax.extend import core as jcore
+from jax.extend import source_info_util
 
-from jaxtap._jaxprs import is_literal
-from jaxtap._mark import Path, Site, is_floating, is_mark, mark_eqn
+from jaxtap._jaxprs import arg_names, is_entered, is_literal, subjaxprs
+from jaxtap._mark import Made, Path, Site, is_floating, is_mark, mark_eqn
 from jaxtap._sources import source_of_call
 
 if TYPE_CHECKING:
@@ -26,12 +29,64 @@ def wanting(name: str, keys: tuple[Key, ...]) -> tuple[Key, ...]:
     """The lenses with a tap on a primitive."""
     if name.startswith("jaxtap_"):
         return ()
-    return tuple(key for key in keys if any(fits(name, tap.primitives) for tap in key.view.taps))
+    return tuple(key for key in keys if any(fits(name, t.primitives) for t in key.view.taps))
 
 
 def site_of(primitive: str, source: str, count: int) -> Site:
     """What is known of an equation with some number of outputs."""
     return Site(primitive, "primitive", source, tuple(f"outputs[{i}]" for i in range(count)), None)
+
+
+def is_finite_literal(atom: Any) -> bool:
+    """Whether a constant written into a jaxpr is finite, as one that is no floating-point number always is."""
+    value = np.asarray(atom.val)
+    return value.dtype.kind not in "fc" or bool(np.isfinite(value).all())
+
+
+def is_float(atom: Any) -> bool:
+    """Whether a variable may hold a value that is not finite."""
+    return hasattr(atom.aval, "dtype") and jnp.issubdtype(atom.aval.dtype, jnp.inexact)
+
+
+class _Ledger:
+    """The floating-point values of a jaxpr, and which equation makes which out of which."""
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.values: list[Any] = []
+        self.names: list[str] = []
+        self.equations: list[Made] = []
+        self._index: dict[Any, int] = {}
+        names = arg_names(jaxpr) or ("",) * len(jaxpr.invars)
+        for var, name in zip(jaxpr.invars, names, strict=True):
+            self._add(var, name or "a captured value")
+        for var in jaxpr.constvars:
+            self._add(var, "a captured constant")
+
+    def _add(self, var: Any, name: str) -> int | None:
+        if not is_float(var) or type(var).__name__ == "DropVar":
+            return None
+        self._index[var] = len(self.values)
+        self.values.append(var)
+        self.names.append(name)
+        return self._index[var]
+
+    def enter(self, eqn: Any, number: int) -> None:
+        """Take an equation down."""
+        name, operands = eqn.primitive.name, [v for v in eqn.invars if not is_literal(v)]
+        made = [i for v in eqn.outvars if (i := self._add(v, name)) is not None]
+        if made:
+            looked_into = is_entered(name) and any(True for _ in subjaxprs(eqn))
+            finite = all(is_finite_literal(v) for v in eqn.invars if is_literal(v))
+            used = tuple(self._index[v] for v in operands if v in self._index)
+            source = source_of_call(eqn.source_info)
+            self.equations.append(Made(name, number, source, tuple(made), used, finite, looked_into))
+
+    def mark(self, head: Path, witnesses: list[Any], keys: tuple[Key, ...]) -> list[Any]:
+        """The mark beside all of them, if there are any."""
+        if not self.equations:
+            return []
+        site = Site("equations", "equations", "", tuple(self.names), None, None, tuple(self.equations))
+        return [mark_eqn([*self.values, *witnesses], site, head, keys, source_info_util.new_source_info())]
 
 
 class Points:
@@ -46,6 +101,8 @@ class Points:
     def __init__(self, jaxpr: Any, head: Path, keys: tuple[Key, ...]) -> None:
         self._head, self._keys = head, keys
         self._witnesses = list(jaxpr.invars)
+        self._hunters = tuple(key for key in keys if key.view.hunts)
+        self._ledger = _Ledger(jaxpr) if self._hunters else None
         self._counts: dict[str, int] = {}
 
     def around(self, eqn: Any) -> list[Any]:
@@ -54,6 +111,8 @@ class Points:
             return self._placed(eqn) if is_floating(eqn) else [eqn]
         name = eqn.primitive.name
         number = self._next(name)
+        if self._ledger is not None:
+            self._ledger.enter(eqn, number)
         keys = wanting(name, self._keys) if self._keys else ()
         if not keys or not eqn.outvars:
             return [eqn]
@@ -64,6 +123,10 @@ class Points:
             eqn.replace(outvars=named),
             mark_eqn([*named, *self._witnesses], site, path, keys, eqn.source_info),
         ]
+
+    def after(self) -> list[Any]:
+        """The equations to put after all others."""
+        return self._ledger.mark(self._head, self._witnesses, self._hunters) if self._ledger is not None else []
 
     def _next(self, name: str) -> int:
         number = self._counts.get(name, 0)

@@ -104,7 +104,7 @@ class _Loop:
 
         taken = self.taken or Pruned(())
         before = [mark("carry", self.carry_leaves(), taken.carry_treedef)]
-        wanted = self.op == "scan" and any(key.view.outputs is not None for key in keys)
+        wanted = self.op == "scan" and any(key.view.wants_outputs for key in keys)
         after = [mark("output", self.output_leaves(), taken.output_treedef)] if wanted else []
         return before, after
 

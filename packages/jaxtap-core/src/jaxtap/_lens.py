@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
+
+import numpy as np
 
 from jaxtap import _active
 from jaxtap._accounts import Accounts
 from jaxtap._config import Host, View
-from jaxtap._emit import Entry, PointEntry
+from jaxtap._emit import Entry, HuntEntry, PointEntry
 from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
+from jaxtap._hunt import culprit, sick_inputs, summary
 from jaxtap._intercept import hooks
 from jaxtap._lines import alert_line, value_line
 from jaxtap._mark import Path, Site
@@ -104,6 +108,44 @@ class Lens:
         if self._calls_user:
             router.put(lambda: self._hand_on(record))
 
+    def arrive_from_hunt(
+        self, entry: HuntEntry, tap: int, now: float, steps: tuple[int, ...], mask: Any, table: Any
+    ) -> None:
+        """A step has gone wrong, and was evaluated again: find the equation."""
+        for lane in np.ndindex(table.shape[:-2]):
+            if mask is None or mask[lane]:
+                self._found(entry, tap, now, steps, lane, table[lane])
+
+    def _found(
+        self, entry: HuntEntry, tap: int, now: float, steps: tuple[int, ...], lane: tuple[int, ...], table: Any
+    ) -> None:
+        site, path = entry.site, self.numbering.text(entry.path)
+        made = culprit(site, table)
+        if made is None and entry.is_whole:
+            # Nothing in the step has made it: it was given so.
+            given = sick_inputs(site, table)
+            kind, source, value = "carry", "", {name: summary(table[site.names.index(name)]) for name in given}
+            op, what = "state", f"came in with {', '.join(given) or 'a value that is not looked into'}"
+        elif made is None or made.looked_into:
+            return
+        else:
+            kind, source, op = "primitive", made.source, made.primitive
+            path = f"{path}/{op}[{made.number}]"
+            operands = tuple(summary(table[i]) for i in made.used)
+            out = summary(table[made.made[0]])
+            value = {"nan": out["nan"], "inf": out["inf"], "operands": operands}
+            what = f"{source}, operands in {' and '.join(_range(o) for o in operands) or 'no range'}"
+        with self._lock:
+            loop = self._accounts.sites().get((path, "carry"))
+            source = source or (loop.source if loop is not None else "")
+            site = dataclasses.replace(site, op=op, kind=kind, source=source)
+            call = self._accounts.point(path, site, tap, steps, 1)
+        event = TapEvent(path, steps[-1], value, entry.total, kind, lane, steps[:-1], call, now, source)
+        if self.recorder is not None:
+            self.recorder.add(event, 1)
+        label = self.host.taps[tap].label
+        router.put(lambda: self._tell_tap(event, tap, op, f"{label}: {what}"))
+
     def passed_through(self, primitive: str) -> None:
         """Loops inside a primitive that is not entered are not seen."""
         with self._lock:
@@ -135,13 +177,13 @@ class Lens:
         if on_event is not None:
             self._guard.call(name, on_event, event)
 
-    def _tell_tap(self, event: TapEvent, index: int, op: str) -> None:
+    def _tell_tap(self, event: TapEvent, index: int, op: str, line: str | None = None) -> None:
         tap = self.host.taps[index]
         if tap.alert is not None and not (tap.once and index in self._printed):
             message = self._guard.call("a tap's alert", tap.alert, event.value)
             if self._guard.call("a tap's alert", bool, message):
                 self._printed.add(index)
-                label = op if tap.label is None else tap.label
+                label = line or (op if tap.label is None else tap.label)
                 say(value_line(event) if tap.prints else alert_line(event, label))
         if self.host.on_step is not None:
             self._guard.call("on_step", self.host.on_step, event)
@@ -165,6 +207,10 @@ class Lens:
         )
 
 
+def _range(operand: dict[str, Any]) -> str:
+    return f"[{operand['low']:.4g}, {operand['high']:.4g}]"
+
+
 class Opening:
     """A lens held open over some code: in this thread, or in all."""
 
@@ -173,10 +219,10 @@ class Opening:
 
     def open(self) -> None:
         """From here on programs are seen."""
-        hooks.acquire(bool(self._lens.view.taps))
+        hooks.acquire(not self._lens.view.only_loops)
         _active.enter(self._key, self._lens, self._everywhere)
 
     def close(self) -> None:
         """From here on they are not."""
         _active.leave(self._key, self._lens, self._everywhere)
-        hooks.release(bool(self._lens.view.taps))
+        hooks.release(not self._lens.view.only_loops)

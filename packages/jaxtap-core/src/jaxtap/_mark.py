@@ -49,16 +49,41 @@ Path = tuple["Root | str", ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class Made:
+    """An equation that makes floating-point values, among the values that a mark stands beside.
+
+    Attributes:
+      primitive: its primitive.
+      number: its number among the equations of that primitive.
+      source: the line that made it.
+      made: positions of its outputs.
+      used: positions of its operands.
+      finite: whether the constants written into it are finite.
+      looked_into: whether the equations inside it are marked themselves.
+    """
+
+    primitive: str
+    number: int
+    source: str
+    made: tuple[int, ...]
+    used: tuple[int, ...]
+    finite: bool
+    looked_into: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Site:
     """What is known of a loop, an equation or a marked value where it was written.
 
     Attributes:
       op: `"scan"` or `"while_loop"`, the name of a primitive, or the name that code has given to a value.
-      kind: `"carry"` or `"output"` of a loop, else `"primitive"` or `"mark"`.
+      kind: `"carry"` or `"output"` of a loop, `"primitive"` or `"mark"` for a single point, `"equations"` for all the
+        equations of a jaxpr.
       source: `"file.py:42 (function)"` of the body.
       names: name of each leaf, in the order of the user's pytree.
       total: trip count, or None.
       treedef: structure of the leaves, or None where it is not known.
+      equations: of a mark beside equations, those equations.
     """
 
     op: str
@@ -67,6 +92,7 @@ class Site:
     names: tuple[str, ...]
     total: int | None
     treedef: Any = None
+    equations: tuple[Made, ...] = ()
 
 
 def mark_eqn(operands: list[Any], site: Site, path: Path, lenses: tuple[Any, ...], source_info: Any) -> Any:
@@ -102,7 +128,7 @@ def is_floating(eqn: Any) -> bool:
 
 def own_marks(jaxpr: Any) -> list[Any]:
     """The marks that belong to the loop whose body is `jaxpr`."""
-    return [eqn for eqn in inner(jaxpr).eqns if is_mark(eqn) and not is_point(eqn)]
+    return [eqn for eqn in inner(jaxpr).eqns if is_mark(eqn) and eqn.params["site"].kind in ("carry", "output")]
 
 
 _has_marks = WeakMemo()

@@ -54,7 +54,7 @@ def _untapped(view: View, tapped: Collection[str]) -> list[str]:
         f"{' at an address that its where= allows' if tap.where else ''}, or ran it in another thread or in a program "
         "compiled ahead of time. jaxtap.primitives(f, *args) lists what there is."
         for tap in view.taps
-        if not any(fits(op, tap.primitives) for op in tapped)
+        if tap.kind == "primitive" and not any(fits(op, tap.primitives) for op in tapped)
     ]
 
 

@@ -130,10 +130,10 @@ def _is_sent(key: Key, mark: Any, text: str) -> bool:
         return False
     if view.where is not None and not view.where.value(text):
         return False
-    return selection.names is None or bool(_picked(site, selection))
+    return selection.names is None or bool(picked(site, selection))
 
 
-def _picked(site: Site, selection: Selection) -> list[int]:
+def picked(site: Site, selection: Selection) -> list[int]:
     """Indices of the leaves that a selection names."""
     found = [i for name in selection.names or () for i in matches(site.names, name)]
     return list(dict.fromkeys(found))
@@ -180,6 +180,11 @@ def _select(emitter: Emitter, mark: Any, selection: Selection, read: Read) -> tu
     return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"])
 
 
+def lanes_of(layers: Any) -> tuple[int, ...]:
+    """Size of each mapped axis, outermost first."""
+    return tuple(size for size, _ in reversed(layers))
+
+
 def over_lanes(layers: Layers, count: int, run: Any) -> Any:
     """A function of one lane's `count` leaves, for all lanes."""
     for size, dims in layers:
@@ -202,11 +207,11 @@ def _columns(selection: Selection, site: Site, value: Any) -> tuple[str, ...]:
         return leaf_columns(value)
     if selection.names is None:
         return site.names
-    picked = _picked(site, selection)
-    if selection.single and len(picked) == 1:
+    found = picked(site, selection)
+    if selection.single and len(found) == 1:
         return (selection.names[0],)
     # A dictionary's leaves come in the order of its keys.
-    return tuple(sorted(site.names[i] for i in picked))
+    return tuple(sorted(site.names[i] for i in found))
 
 
 def _is_array(leaf: Any) -> bool:
@@ -220,10 +225,10 @@ def apply(selection: Selection, leaves: Any, site: Site, path: str) -> Any:
       SelectError: if its function raises.
     """
     if selection.names is not None:
-        picked = _picked(site, selection)
-        if selection.single and len(picked) == 1:
-            return leaves[picked[0]]
-        return {site.names[i]: leaves[i] for i in picked}
+        found = picked(site, selection)
+        if selection.single and len(found) == 1:
+            return leaves[found[0]]
+        return {site.names[i]: leaves[i] for i in found}
     if selection.function is None:
         return tuple(leaves)
     function = selection.function.value

@@ -69,15 +69,22 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         return i + 1, outs[:num_carry], yss, kept
 
     def step_and_send(state: Any) -> Any:
-        i, carry, *_ = state
+        i, start, *_ = state
         copied: list[Any] = []
         if way.observed:
-            ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
+            ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
             copied, _ = walk(closed, ins, around.observing(i, length))
         state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
         if way.observed:
             say_if_step_differs(body, carry, copied[:num_carry])
+        if crossings.watched:
+
+            def again(around: Around) -> None:
+                walk(closed, [*const_values, *start, *(_index(x, place(i)) for x in xs)], around)
+
+            before, after = reader(start, yss, kept, i), reader(carry, yss, kept, i)
+            crossings.watch(i, length, lambda lanes: aligned(around, lanes), before, after, again)
         for emitter in crossings.emitters:
             mask = aligned(around, emitter.lanes)
             events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
@@ -97,12 +104,11 @@ def _late_outputs(crossings: Crossings, body: Any, num_consts: int, num_carry: i
     """Outputs to be seen that the loop does not keep: they are carried out of the step."""
     late: list[Any] = []
     settled = [*body.constvars, *body.invars[:num_consts], *body.invars[num_consts + num_carry :]]
-    for emitter in crossings.emitters:
-        for mark in emitter.marks:
-            for operand in leaves_of(mark) if is_output(mark) else ():
-                found = is_literal(operand) or operand in settled or operand in late
-                if not found and output_position(body, operand, num_carry) is None:
-                    late.append(operand)
+    for mark in crossings.watched:
+        for operand in leaves_of(mark) if is_output(mark) else ():
+            found = is_literal(operand) or operand in settled or operand in late
+            if not found and output_position(body, operand, num_carry) is None:
+                late.append(operand)
     return late
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxtap._config import ByIdentity, HostTap, Selection, Tap, check_callable, selection
+from jaxtap._types import SelectSpec
 
 NON_FINITE = "NaN/Inf"
 
 
 @dataclasses.dataclass(frozen=True)
 class PrimitiveTap:
-    """A tap on every equation of some primitives. `on`, `watch_nan` and `print` make it.
+    """A tap on equations, or on the state of loops. `on`, `watch_nan`, `trip` and `print` make it.
 
     Attributes:
       prim_name: name of a primitive as `jaxtap.primitives` lists it, several names, or a glob such as `"dot*"`.
@@ -27,10 +28,11 @@ class PrimitiveTap:
       where: predicate over the address.
       trips_on: a traced predicate of the outputs: nothing is sent until it is true.
       prints: whether the line shows the value.
+      kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, or `"state"` for both.
     """
 
     prim_name: str | tuple[str, ...]
-    select: Callable[..., Any] | None = None
+    select: SelectSpec = None
     alert: Callable[[Any], object] | None = None
     label: str | None = None
     output: int | None = None
@@ -38,12 +40,19 @@ class PrimitiveTap:
     where: Callable[[str], bool] | None = None
     trips_on: Callable[[Any], Any] | None = dataclasses.field(default=None, repr=False)
     prints: bool = dataclasses.field(default=False, repr=False)
+    kind: str = "primitive"
+
+    @property
+    def is_tripwire(self) -> bool:
+        """Whether nothing leaves the device until something happens."""
+        return self.trips_on is not None or self.kind == "state"
 
     @property
     def device(self) -> Tap:
         """The part of it that changes what is compiled."""
         return Tap(
-            primitives=_names(self.prim_name),
+            kind=self.kind,
+            primitives=_names(self.prim_name) if self.kind == "primitive" else (),
             selection=_selection(self.select),
             output=self.output,
             where=None if self.where is None else ByIdentity(self.where),
@@ -60,7 +69,7 @@ def _names(prim: str | Sequence[str]) -> tuple[str, ...]:
     return (prim,) if isinstance(prim, str) else tuple(prim)
 
 
-def _selection(select: Callable[..., Any] | None) -> Selection:
+def _selection(select: SelectSpec) -> Selection:
     return selection("select", select)
 
 
@@ -154,29 +163,97 @@ def print(
 
 
 def watch_nan(
-    prim_name: str | Sequence[str],
+    prim_name: str | Sequence[str] | None = None,
     label: str = NON_FINITE,
     output: int | None = None,
     once: bool = False,
     where: Callable[[str], bool] | None = None,
 ) -> PrimitiveTap:
-    """A tripwire: tells when an output of a primitive is NaN or infinite. Until then nothing leaves the device.
+    """A tripwire: tells when a value turns NaN or infinite. Until then nothing leaves the device.
 
-    Its events hold `False`: the outputs are not all finite. Each prints a line, as
-    `[tap] FAIL scan[0]/jit[0]/cholesky[0] 7/25: NaN/Inf`. `sample_every` does not apply: every step is looked at.
+    With the name of a primitive, its outputs are looked at, everywhere. Its events hold `False`: the outputs are
+    not all finite. Each prints a line, as `[tap] FAIL scan[0]/jit[0]/cholesky[0] 7/25: NaN/Inf`.
+
+    Without a name, the settled state of every outermost loop, carry and outputs, is looked at after each step.
+    When a leaf turns NaN or infinite, that one step is evaluated again, equation by equation, and the event names
+    the equation that has made such a value out of finite ones: its address, step, lane, source line, and what its
+    operands were. The event's value is a dictionary: counts `nan` and `inf` of the output, and for each of the
+    `operands` its finite range `low` to `high` (of a complex one, in magnitude) and its counts. If an inner loop
+    made the value, that loop's own step and equation are named. If the loop was given the value, as in its `xs`,
+    the event has kind `"carry"` and names the input. A value that turns finite again within one outer step is not
+    seen. It prints a line, as
+    `[tap] FAIL scan[0]/log[0] 7/25: NaN/Inf: model.py:12 (step), operands in [-0.5, 3.2]`.
+
+    `sample_every` does not apply: every step is looked at.
 
     Args:
-      prim_name: as in `on`.
+      prim_name: as in `on`; None looks at the state of loops.
       label: the text of the line.
       output: as in `on`; None looks at all outputs. Outputs that are no floating-point numbers are finite.
       once: print at most one line.
-      where: as in `on`.
+      where: a predicate over the address, of the equation or of the loop.
 
     Raises:
       TypeError: if an argument is of the wrong type.
+      ValueError: if `output` is given without a primitive.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def step(x, _):
+    ...     return jnp.log(x), None
+    >>> with record(taps=[watch_nan()]) as rec:
+    ...     result = jax.lax.scan(step, 4.0, None, length=5)
+    >>> event = rec.events[0]
+    >>> event.path, event.step, round(float(event.value["operands"][0]["low"]), 3)
+    ('scan[0]/log[0]', 3, -1.118)
     """
+    if prim_name is None:
+        if output is not None:
+            raise ValueError("output= chooses among the outputs of a primitive: pass prim_name too, or leave it out.")
+        check_callable("where", where)
+        return PrimitiveTap("", None, _always, label, None, once, where, kind="state")
     names = _checked(prim_name, None, None, output, where)
     return PrimitiveTap(names, _all_finite, _is_false, label, output, once, where, trips_on=_any_non_finite)
+
+
+def trip(
+    predicate: Callable[[Any], Any],
+    select: SelectSpec = None,
+    label: str = "tripped",
+    on: str | Sequence[str] = "carry",
+    once: bool = False,
+    where: Callable[[str], bool] | None = None,
+) -> PrimitiveTap:
+    """A tripwire of one's own: tells when a predicate, decided on the device, is true. Until then nothing leaves it.
+
+    Args:
+      predicate: a traced function of the leaves of a loop's state (`Leaves`), or of a primitive's outputs; a true
+        element anywhere in what it returns is a trip.
+      select: what is sent then; as for `jaxtap.record`. None sends everything.
+      label: the text of the line that is printed.
+      on: `"carry"` for the state of each loop after each step, `"output"` for what a scan step returns, or the name
+        of a primitive, several, or a glob.
+      once: print at most one line.
+      where: a predicate over the address.
+
+    Raises:
+      TypeError: if an argument is of the wrong type.
+
+    >>> import jax, jax.numpy as jnp
+    >>> def step(x, _):
+    ...     return x * 3.0, None
+    >>> with record(taps=[trip(lambda leaves: leaves[0] > 20.0, select="x")]) as rec:
+    ...     result = jax.lax.scan(step, 1.0, None, length=4)
+    >>> [(event.step, float(event.value)) for event in rec.events]
+    [(2, 27.0), (3, 81.0)]
+    """
+    if not callable(predicate):
+        raise TypeError(f"predicate must be a traced function of the leaves; got {type(predicate).__name__}.")
+    if on in ("carry", "output"):
+        check_callable("where", where)
+        _selection(select)
+        return PrimitiveTap("", select, _always, label, None, once, where, trips_on=predicate, kind=str(on))
+    names = _checked(on, select, None, None, where)
+    return PrimitiveTap(names, select, _always, label, None, once, where, trips_on=predicate)
 
 
 def _always(_: Any) -> bool:

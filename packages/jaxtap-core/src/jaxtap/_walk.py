@@ -9,9 +9,11 @@ from typing import Any
 from jax import lax
 
 from jaxtap._address import first_mark
-from jaxtap._announce import announce, sends
+from jaxtap._announce import announce, only_trips, sends
 from jaxtap._around import Around
 from jaxtap._crossings import say_if_different
+from jaxtap._detect import fires
+from jaxtap._hunt import hunters, report
 from jaxtap._jaxprs import (
     CALLS,
     consts,
@@ -25,7 +27,7 @@ from jaxtap._jaxprs import (
     scan_p,
     subjaxprs,
 )
-from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, strip
+from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, own_marks, strip
 from jaxtap._seal import is_pure, is_tiny
 from jaxtap._step import bare
 
@@ -36,7 +38,10 @@ loop_rules: dict[Any, Callable[..., list[Any]]] = {}
 def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around: Around) -> list[Any]:
     """The results of a marked loop, with its crossings written out."""
     bodies = [value for value in params.values() if is_jaxpr(value)]
-    if not any([sends(body) for body in bodies]):
+    looking = any([bool(hunters(own_marks(body))) for body in bodies])
+    if around.hunt:
+        return loop_rules[primitive](params, list(args), around) if looking else bare(primitive, params, args)
+    if not any([sends(body) for body in bodies]) and not (looking and (around.twin or not around.steps)):
         return bare(primitive, params, args)
     unrolled = primitive is scan_p and params["unroll"] != 1
     tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
@@ -45,8 +50,15 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
         # copy beside it sends the events.
         results = bare(primitive, params, args)
         copy = {**params, "unroll": 1} if unrolled else params
-        copied = realise(primitive, copy, args, dataclasses.replace(around, twin=True))
-        say_if_different(params, results, copied)
+        apart = dataclasses.replace(around, twin=True)
+        if all(map(only_trips, bodies)):
+
+            def send() -> None:
+                realise(primitive, copy, args, apart)
+
+            lax.cond(fires(primitive, copy, args), send, lambda: None)
+        else:
+            say_if_different(params, results, realise(primitive, copy, args, apart))
         return results
     return loop_rules[primitive](params, list(args), around)
 
@@ -61,7 +73,10 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
 
     for marked, eqns in runs(jaxpr.eqns):
         if marked and is_mark(eqns[0]):
-            announce(eqns[0].params, [value(v) for v in leaves_of(eqns[0])], around)
+            if is_point(eqns[0]) and not around.hunt:
+                announce(eqns[0].params, [value(v) for v in leaves_of(eqns[0])], around)
+            elif around.hunt and eqns[0].params["site"].kind == "equations":
+                report(eqns[0].params, [value(v) for v in leaves_of(eqns[0])], around)
         elif marked:
             (eqn,) = eqns
             outs = _enter(eqn, [value(v) for v in eqn.invars], around)
@@ -78,7 +93,7 @@ def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     """The equations in runs without any mark, and one by one where they mark a point or hold marks."""
     found: list[tuple[bool, list[Any]]] = []
     for eqn in eqns:
-        if is_mark(eqn) and not is_point(eqn):
+        if is_mark(eqn) and eqn.params["site"].kind in ("carry", "output"):
             continue
         if is_mark(eqn) or any(map(has_marks, subjaxprs(eqn))):
             found.append((True, [eqn]))

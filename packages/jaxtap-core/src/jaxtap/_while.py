@@ -64,17 +64,25 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         return around
 
     def step_and_send(state: Any) -> Any:
-        i, carry, running, events = state
+        i, start, running, events = state
         copied: list[Any] = []
         if way.observed:
             observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
-            copied, _ = walk(closed, [*body_consts, *carry], observing)
+            copied, _ = walk(closed, [*body_consts, *start], observing)
             if batched:
-                copied = [_choose(running, new, old) for new, old in zip(copied, carry, strict=True)]
-        _, carry = step((i, carry)) if way.inline else stepwise(i, step, (i, carry))
+                copied = [_choose(running, new, old) for new, old in zip(copied, start, strict=True)]
+        _, carry = step((i, start)) if way.inline else stepwise(i, step, (i, start))
         if way.observed:
             say_if_step_differs(body, carry, copied)
         pred = going_on(i + 1, carry)
+        if crossings.watched:
+
+            def again(around: Around) -> None:
+                walk(closed, [*body_consts, *start], around)
+
+            silent = emitters(own_marks(body), silent=True)
+            mask = masks(silent[0], running)
+            crossings.watch(i, None, lambda lanes: mask, reader(start), reader(carry), again)
         ran = [masks(emitter, running) for emitter in crossings.emitters]
         events = [
             n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
