@@ -37,6 +37,11 @@ def fires(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> Any:
     return (_scan if primitive is scan_p else _while)(params, args)[1]
 
 
+def would_fire(closed: Any, args: Sequence[Any]) -> Any:
+    """Whether a tripwire would fire within one evaluation of a jaxpr, that on its loop's own state left out."""
+    return _jaxpr(closed, args, own_state=False)[1]
+
+
 def _scan(params: dict[str, Any], args: Sequence[Any]) -> FIRES:
     num_consts, num_carry = scan_counts(params)
     closed = params["jaxpr"]
@@ -102,7 +107,7 @@ def _of_state(mark: Any, values: Sequence[Any]) -> Any:
     return fired
 
 
-def _jaxpr(closed: Any, args: Sequence[Any]) -> FIRES:
+def _jaxpr(closed: Any, args: Sequence[Any], own_state: bool = True) -> FIRES:
     """The results of a jaxpr, and whether a tripwire fires in it."""
     jaxpr = inner(closed)
     values = dict(zip(jaxpr.constvars, consts(closed), strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
@@ -133,7 +138,7 @@ def _jaxpr(closed: Any, args: Sequence[Any]) -> FIRES:
             operands = [value(v) for v in leaves_of(eqn)]
             for listener in listeners(eqn.params):
                 fired |= tripped(listener, eqn.params, operands).any()
-        elif eqn.params["site"].kind in ("carry", "output"):
+        elif own_state and eqn.params["site"].kind in ("carry", "output"):
             fired |= _of_state(eqn, [value(v) for v in leaves_of(eqn)])
     if pending:
         outcome(pending)

@@ -130,6 +130,8 @@ def report(params: dict[str, Any], values: Sequence[Any], around: Around) -> Non
     """
     site: Site = params["site"]
     hunt: Hunt = around.hunt
+    # Captured constants are among the values: XLA would summarise those when compiling, which takes long.
+    values = lax.optimization_barrier(list(values))
     lanes = lanes_of(params["layers"])
     mask = aligned(around, lanes) if lanes else None
 

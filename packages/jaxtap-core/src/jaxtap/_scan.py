@@ -14,7 +14,7 @@ from jaxtap._mark import is_output, leaves_of, own_marks
 from jaxtap._payload import Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
-from jaxtap._step import plain, way_of
+from jaxtap._step import observe, plain, way_of
 from jaxtap._walk import loop_rules, walk
 
 
@@ -70,13 +70,13 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
 
     def step_and_send(state: Any) -> Any:
         i, start, *_ = state
-        copied: list[Any] = []
+        copied = None
         if way.observed:
             ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
-            copied, _ = walk(closed, ins, around.observing(i, length))
+            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, around.observing(i, length))[0])
         state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
-        if way.observed:
+        if copied is not None:
             say_if_step_differs(body, carry, copied[:num_carry])
         if crossings.watched:
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import lax
 
-from jaxtap._announce import has_listeners, sends
+from jaxtap._announce import has_listeners, only_trips, sends
 from jaxtap._around import Around
+from jaxtap._detect import would_fire
 from jaxtap._jaxprs import as_function, inner, rewrap, subjaxprs, unnamed
 from jaxtap._mark import quiet, strip
-from jaxtap._seal import is_pure
+from jaxtap._seal import is_pure, sealed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +25,12 @@ class Way:
     Attributes:
       inline: with the crossings of inner loops written into the step itself.
       observed: without; a copy of the step beside it, starting from the same state, has them.
+      wired: whether the copy has nothing to send unless a tripwire fires.
     """
 
     inline: bool
     observed: bool
+    wired: bool = False
 
 
 def way_of(closed: Any, around: Around) -> Way:
@@ -40,7 +45,8 @@ def way_of(closed: Any, around: Around) -> Way:
     # Reading a point within the step would change how XLA compiles the step, on any backend.
     apart = (around.seals or points) and not around.twin and is_pure(closed)
     inline = not apart and (holds or not around.seals)
-    return Way(inline, holds and not inline)
+    observed = holds and not inline
+    return Way(inline, observed, observed and only_trips(closed))
 
 
 def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
@@ -57,3 +63,27 @@ def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool 
 def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
     """The results of a loop as it is without any lens."""
     return primitive.bind(*args, **quiet(params))
+
+
+def observe(way: Way, closed: Any, ins: Sequence[Any], i: Any, walk: Callable[[], Any]) -> Any:
+    """Evaluate the copy of step `i` that sends what is inside it.
+
+    Args:
+      way: how the step is realised.
+      closed: the body.
+      ins: what the step is given.
+      i: the step, a value that XLA does not know.
+      walk: evaluates the copy.
+
+    Returns:
+      What `walk` returns, or None where it may not have run.
+    """
+    if not way.wired:
+        return walk()
+    (fired,) = sealed(i, lambda: [would_fire(closed, ins)], [jax.core.ShapedArray((), jnp.bool_)])
+
+    def send() -> None:
+        walk()
+
+    lax.cond(fired, send, lambda: None)
+    return None

@@ -15,7 +15,7 @@ from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
 from jaxtap._seal import sealed, stepwise
 from jaxtap._slices import sliced
-from jaxtap._step import plain, way_of
+from jaxtap._step import observe, plain, way_of
 from jaxtap._walk import loop_rules, walk
 
 
@@ -65,14 +65,15 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def step_and_send(state: Any) -> Any:
         i, start, running, events = state
-        copied: list[Any] = []
+        copied = None
         if way.observed:
             observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
-            copied, _ = walk(closed, [*body_consts, *start], observing)
-            if batched:
+            ins = [*body_consts, *start]
+            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, observing)[0])
+            if copied is not None and batched:
                 copied = [_choose(running, new, old) for new, old in zip(copied, start, strict=True)]
         _, carry = step((i, start)) if way.inline else stepwise(i, step, (i, start))
-        if way.observed:
+        if copied is not None:
             say_if_step_differs(body, carry, copied)
         pred = going_on(i + 1, carry)
         if crossings.watched:
