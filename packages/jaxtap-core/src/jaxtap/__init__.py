@@ -6,11 +6,13 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
+from jaxtap._lens import Tripped
 from jaxtap._loops import Leaf, Loop, Loops, loops
 from jaxtap._points import mark
 from jaxtap._primitives import Equation, Equations, primitives
 from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
+from jaxtap._reducers import Reducer, health, histogram, norm, stats
 from jaxtap._report import LoopReport, PointReport, Report
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._version import __version__
@@ -29,19 +31,25 @@ __all__ = [
     "Loops",
     "PointReport",
     "PrimitiveTap",
+    "Reducer",
     "Report",
     "SelectError",
     "TapEvent",
+    "Tripped",
     "__version__",
     "emergency_restore",
+    "health",
+    "histogram",
     "loops",
     "mark",
+    "norm",
     "on",
     "original_scan",
     "primitives",
     "print",
     "read_jsonl",
     "record",
+    "stats",
     "trip",
     "verbose",
     "watch_nan",

@@ -26,7 +26,7 @@ from jaxtap._config import (
 )
 from jaxtap._guard import warn
 from jaxtap._intercept import hooks
-from jaxtap._lens import Lens, Opening
+from jaxtap._lens import Lens, Opening, Tripped
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
 from jaxtap._taps import PrimitiveTap
@@ -203,8 +203,11 @@ def _say_what_is_off(lens: Lens) -> None:
 class Recording:
     """A lens over a block of code, from `with jaxtap.record(...) as rec:`."""
 
-    def __init__(self, view: View, host: Host, recorder: FlightRecorder, everywhere: bool) -> None:
+    def __init__(
+        self, view: View, host: Host, recorder: FlightRecorder, everywhere: bool, raises: bool = False
+    ) -> None:
         self._view, self._host, self._recorder, self._everywhere = view, host, recorder, everywhere
+        self._raises = raises
         self._lens: Lens | None = None
 
     def __enter__(self) -> FlightRecorder:
@@ -236,10 +239,12 @@ class Recording:
         finally:
             self._key.route(None)
             _active.give_key_back(self._view, self._slot)
-        if error is None:
-            _say_what_is_off(lens)
-        else:
+        if error is not None:
             _raise_interrupt(error)
+            return
+        _say_what_is_off(lens)
+        if self._raises and lens.trips:
+            raise Tripped(lens.trips)
 
 
 @overload
@@ -262,6 +267,7 @@ def record(
     alert_once: bool = False,
     threads: Literal["own", "all"] = "own",
     capacity: int | None = None,
+    raise_on_exit: bool = False,
 ) -> Recording: ...
 @overload
 def record(
@@ -302,6 +308,7 @@ def record(
     alert_once: bool = False,
     threads: str = "own",
     capacity: int | None = None,
+    raise_on_exit: bool = False,
 ) -> Recording | tuple[Callable[..., Any], FlightRecorder]:
     """Record what changes in loops: over a block of unmodified code, or around a function.
 
@@ -313,6 +320,8 @@ def record(
       f: a function to wrap; None for the block form.
       threads: `"own"` sees the thread that opened the lens, `"all"` every thread of the process.
       capacity: keep only the newest this many events; None keeps all.
+      raise_on_exit: in the block form, raise `Tripped` on leaving the block if a tripwire has fired. A tripwire
+        itself never ends a program: that would change its result.
 
     All other arguments are those of `verbose`. Outputs of scan steps are recorded if any of `on_ys`,
     `select_ys` and `alert_ys` is given. Carries are recorded unless all `taps` are tripwires (`watch_nan`, `trip`)
@@ -322,6 +331,7 @@ def record(
       ValueError: on entering, for a value that is not allowed.
       TypeError: on entering, for an argument of the wrong type.
       SelectError: when the program is traced, if `select` cannot be applied to a loop.
+      Tripped: on leaving the block, if `raise_on_exit` is set and a tripwire has fired.
 
     >>> import jax, jax.numpy as jnp
     >>> def body(total, x):
@@ -335,6 +345,8 @@ def record(
         raise ValueError(f"threads must be {' or '.join(map(repr, THREADS))}; got {threads!r}.")
     if f is not None and threads == "all":
         raise ValueError("threads='all' is for the block form: a wrapped function is seen where it is called.")
+    if f is not None and raise_on_exit:
+        raise ValueError("raise_on_exit is for the block form: with jaxtap.record(..., raise_on_exit=True):")
     recorder = FlightRecorder(capacity)
     taps = _taps(taps)
     host = _host(
@@ -359,7 +371,7 @@ def record(
         marks=check_marks(marks),
     )
     if f is None:
-        return Recording(view, host, recorder, threads == "all")
+        return Recording(view, host, recorder, threads == "all", raise_on_exit)
     return _wrapped(f, Lens(view, host, recorder)), recorder
 
 

@@ -33,7 +33,7 @@ class Selection:
     Attributes:
       names: leaf names to pick by the end of their dotted name, or None.
       single: whether one match gives the bare value instead of a dictionary.
-      function: a traced function of the leaves, or None.
+      function: a traced function of the leaves (of those picked by name, if any are), or None.
       path_is: how that function takes the address: `"keyword"`, `"positional"`, or `""` if it does not.
     """
 
@@ -121,12 +121,14 @@ class HostTap:
       label: the text of that line; None for the primitive's name.
       once: print at most one line.
       prints: whether the line shows the value instead.
+      trips: whether it is a tripwire.
     """
 
     alert: Callable[[Any], object] | None = None
     label: str | None = None
     once: bool = False
     prints: bool = False
+    trips: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +179,9 @@ def selection(argument: str, spec: SelectSpec) -> Selection:
     if isinstance(spec, (list, tuple)):
         return Selection(names=_names(argument, spec))
     if callable(spec):
+        names = getattr(spec, "leaf_names", ())
+        if names:
+            return Selection(names=_names(argument, names), function=ByIdentity(spec))
         return Selection(function=ByIdentity(spec), path_is=takes_path(spec))
     raise TypeError(
         f"{argument} must be a leaf name, a list of leaf names, a function of the leaves, or None; "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
 from jaxtap._hunt import culprit, sick_inputs, summary
 from jaxtap._intercept import hooks
-from jaxtap._lines import alert_line, value_line
+from jaxtap._lines import alert_line, place, value_line
 from jaxtap._mark import Path, Site
 from jaxtap._notes import drift_note, notes
 from jaxtap._numbering import Numbering
@@ -24,6 +26,25 @@ from jaxtap._recorder import FlightRecorder
 from jaxtap._records import Record, unpack, unpack_point
 from jaxtap._report import Report
 from jaxtap._router import router
+
+# How many trips the error of `raise_on_exit` carries.
+TRIPS_KEPT = 1000
+
+
+class Tripped(Exception):
+    """A tripwire has fired. Raised on leaving `jaxtap.record(..., raise_on_exit=True)`, after the program has ended.
+
+    Attributes:
+      events: the events of the tripwires, oldest first, at most 1000.
+    """
+
+    def __init__(self, events: Sequence[TapEvent]) -> None:
+        self.events = tuple(events)
+        first = self.events[0]
+        more = f", and {len(self.events) - 1} more" if len(self.events) > 1 else ""
+        super().__init__(
+            f"a tripwire fired at {place(first)} ({first.source}){more}; see the events of this exception."
+        )
 
 
 class Lens:
@@ -49,6 +70,8 @@ class Lens:
         self._lock = threading.Lock()
         self._alerted: set[tuple[str, str]] = set()
         self._printed: set[int] = set()
+        # The events of tripwires that fired, the first ones.
+        self.trips: list[TapEvent] = []
         self._patient = True
         self._drifted: dict[tuple[str, bool], int] = {}
         self._unknown: set[str] = set()
@@ -105,8 +128,13 @@ class Lens:
             record = Record(entry, path, call, now, step, steps[:-1], mask, payload)
             if self.recorder is not None:
                 self.recorder.add(record, sent)
+        if entry.tap >= 0 and self.host.taps[entry.tap].trips:
+            self._keep_trips(record.events())
         if self._calls_user:
             router.put(lambda: self._hand_on(record))
+
+    def _keep_trips(self, events: Iterable[TapEvent]) -> None:
+        self.trips += itertools.islice(events, max(0, TRIPS_KEPT - len(self.trips)))
 
     def arrive_from_hunt(
         self, entry: HuntEntry, tap: int, now: float, steps: tuple[int, ...], mask: Any, table: Any
@@ -143,6 +171,7 @@ class Lens:
         event = TapEvent(path, steps[-1], value, entry.total, kind, lane, steps[:-1], call, now, source)
         if self.recorder is not None:
             self.recorder.add(event, 1)
+        self._keep_trips([event])
         label = self.host.taps[tap].label
         router.put(lambda: self._tell_tap(event, tap, op, f"{label}: {what}"))
 

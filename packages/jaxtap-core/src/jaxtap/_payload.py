@@ -224,7 +224,10 @@ def apply(selection: Selection, leaves: Any, site: Site, path: str) -> Any:
     Raises:
       SelectError: if its function raises.
     """
-    if selection.names is not None:
+    if selection.names is not None and selection.function is not None:
+        found = picked(site, selection)
+        leaves = Leaves([leaves[i] for i in found], [site.names[i] for i in found])
+    elif selection.names is not None:
         found = picked(site, selection)
         if selection.single and len(found) == 1:
             return leaves[found[0]]

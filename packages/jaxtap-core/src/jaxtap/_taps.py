@@ -62,7 +62,7 @@ class PrimitiveTap:
     @property
     def host(self) -> HostTap:
         """The part of it that runs on the host."""
-        return HostTap(self.alert, self.label, self.once, self.prints)
+        return HostTap(self.alert, self.label, self.once, self.prints, self.is_tripwire)
 
 
 def _names(prim: str | Sequence[str]) -> tuple[str, ...]:

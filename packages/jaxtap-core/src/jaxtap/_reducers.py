@@ -1,0 +1,147 @@
+"""Ready selectors: what of a loop's state is worth sending, in a few numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxtap._config import check_count
+
+
+@dataclasses.dataclass(frozen=True)
+class Reducer:
+    """A selector that reduces leaves to a few numbers, on the device. Call it with names to look at those leaves alone.
+
+    Attributes:
+      name: what it is called.
+      reduce: from a list of flat float32 arrays to what is sent.
+      leaf_names: leaves to look at, by the end of their dotted names; none for all.
+    """
+
+    name: str
+    reduce: Callable[[list[Any]], Any]
+    leaf_names: tuple[str, ...] = ()
+
+    def __call__(self, *leaves: Any) -> Any:
+        """Reduce leaves; or, given names, a reducer of the leaves of those names."""
+        if leaves and all(isinstance(leaf, str) for leaf in leaves):
+            return _named(self, leaves)
+        (found,) = leaves
+        return self.reduce(_numbers(found if isinstance(found, tuple) else (found,)))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.leaf_names))})" if self.leaf_names else self.name
+
+
+@functools.cache
+def _named(reducer: Reducer, names: tuple[str, ...]) -> Reducer:
+    # The same names give the same object, which keys JAX's caches.
+    return dataclasses.replace(reducer, leaf_names=names)
+
+
+def _numbers(leaves: Sequence[Any]) -> list[Any]:
+    """The floating-point leaves, flat and in float32 (float64 stays), complex ones as their magnitude."""
+    found = []
+    for leaf in leaves:
+        if not hasattr(leaf, "dtype") or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            continue
+        real = jnp.abs(leaf) if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else jnp.asarray(leaf)
+        found.append(real.ravel().astype(jnp.promote_types(real.dtype, jnp.float32)))
+    return found
+
+
+def _health(leaves: list[Any]) -> Any:
+    return sum((jnp.sum(~jnp.isfinite(x), dtype=jnp.int32) for x in leaves), jnp.int32(0))
+
+
+def _norm(leaves: list[Any]) -> Any:
+    # Scaled by the largest element, so that squares neither overflow nor vanish.
+    scale = _extreme(jnp.maximum, jnp.max, [jnp.abs(x) for x in leaves], 0.0)
+    safe = jnp.where((scale > 0) & jnp.isfinite(scale), scale, 1.0)
+    return safe * jnp.sqrt(sum((jnp.sum(jnp.square(x / safe)) for x in leaves), jnp.float32(0)))
+
+
+def _extreme(pick: Any, reduce: Any, leaves: list[Any], start: float) -> Any:
+    return functools.reduce(pick, (reduce(x, initial=start) for x in leaves), jnp.float32(start))
+
+
+def _stats(leaves: list[Any]) -> dict[str, Any]:
+    count = sum(x.size for x in leaves)
+    mean = sum((jnp.sum(x) for x in leaves), jnp.float32(0)) / max(count, 1)
+    rms = _norm(leaves) / max(count, 1) ** 0.5
+    return {
+        "min": _extreme(jnp.minimum, jnp.min, leaves, jnp.inf),
+        "max": _extreme(jnp.maximum, jnp.max, leaves, -jnp.inf),
+        "mean": mean,
+        "rms": rms,
+        "non_finite": _health(leaves),
+    }
+
+
+health = Reducer("health", _health)
+"""Count of elements that are NaN or infinite, over all floating-point leaves: int32.
+
+>>> import jax.numpy as jnp
+>>> int(health((jnp.array([1.0, jnp.nan, jnp.inf]), jnp.arange(3))))
+2
+"""
+
+stats = Reducer("stats", _stats)
+"""`min`, `max`, `mean`, `rms` (root mean square) and `non_finite` (count), over all floating-point leaves together.
+
+>>> import jax.numpy as jnp
+>>> {name: float(value) for name, value in stats((jnp.array([3.0, -4.0]),)).items()}
+{'min': -4.0, 'max': 3.0, 'mean': -0.5, 'rms': 3.535533905029297, 'non_finite': 0.0}
+"""
+
+norm = Reducer("norm", _norm)
+"""The Euclidean norm of all floating-point leaves taken together, as `optax.global_norm` has it.
+
+>>> import jax.numpy as jnp
+>>> float(norm((jnp.array([3.0]), jnp.array([-4.0]))))
+5.0
+"""
+
+
+@functools.cache
+def histogram(bins: int = 32, low: float | None = None, high: float | None = None) -> Reducer:
+    """A selector that counts the elements of all floating-point leaves by size.
+
+    What is sent is a dictionary: `counts`, int32 of shape `(bins,)`, and `edges`, of shape `(bins + 1,)`. NaN and
+    infinite elements are not counted, nor those outside of `low` to `high`.
+
+    Args:
+      bins: how many.
+      low: where the first begins; None is the smallest finite element of each step.
+      high: where the last ends; None is the largest.
+
+    Raises:
+      ValueError: if `bins` is less than 1, or `low` not less than `high`.
+
+    >>> import jax.numpy as jnp
+    >>> histogram(2, low=0.0, high=1.0)((jnp.array([0.1, 0.2, 0.9]),))["counts"].tolist()
+    [2, 1]
+    """
+    check_count("bins", bins, 1, "how many ranges are counted")
+    if low is not None and high is not None and not low < high:
+        raise ValueError(f"low must be less than high; got low={low}, high={high}.")
+
+    def count(leaves: list[Any]) -> dict[str, Any]:
+        x = jnp.concatenate([jnp.zeros(0, jnp.float32), *leaves])
+        finite = jnp.isfinite(x)
+        first = jnp.where(finite, x, jnp.inf).min(initial=jnp.inf) if low is None else jnp.asarray(low, x.dtype)
+        last = jnp.where(finite, x, -jnp.inf).max(initial=-jnp.inf) if high is None else jnp.asarray(high, x.dtype)
+        empty = first > last
+        first, last = jnp.where(empty, 0, first), jnp.where(empty, 1, last)
+        last = jnp.where(last > first, last, first + 1)
+        edges = jnp.linspace(first, last, bins + 1)
+        place = jnp.clip(jnp.searchsorted(edges, x, side="right") - 1, 0, bins - 1)
+        counted = finite & (x >= first) & (x <= last)
+        counts = jnp.zeros(bins, jnp.int32).at[place].add(counted.astype(jnp.int32))
+        return {"counts": counts, "edges": edges}
+
+    return Reducer(f"histogram({bins})", count)
