@@ -57,7 +57,7 @@ class Accounts:
 
     def __init__(self) -> None:
         self._loops: dict[str, _Loop] = {}
-        self._points: dict[str, tuple[Site, dict[int, _Point]]] = {}
+        self._points: dict[tuple[str, str], tuple[Site, dict[int, _Point]]] = {}
         self._sites: dict[tuple[str, str], Site] = {}
         # Executions that have begun and not ended, by the loop they are of.
         self.running: dict[object, Execution] = {}
@@ -69,11 +69,13 @@ class Accounts:
 
     def saw_point(self, path: str, site: Site) -> None:
         """An equation or marked value was lowered."""
-        self._points.setdefault(path, (site, {}))
+        self._points.setdefault((path, site.kind), (site, {}))
 
     def point(self, path: str, site: Site, tap: int, steps: tuple[int, ...], events: int) -> int:
         """Events of a point have arrived; returns which execution, of the loop around or of the point itself, it is."""
-        account = self._points.setdefault(path, (site, {}))[1].setdefault(tap, _Point())
+        account = self._points.setdefault((path, site.kind), (site, {}))[1].setdefault(tap, _Point())
+        if site.kind in ("backward", "cotangent"):
+            steps = tuple(-step for step in steps)
         if account.call < 0 or not steps or steps[:-1] != account.last[:-1] or steps[-1:] <= account.last[-1:]:
             account.call += 1
         account.last = steps
@@ -84,7 +86,7 @@ class Accounts:
         """The accounts of single equations and marked values so far."""
         return tuple(
             PointReport(path, site.source, site.op, site.kind, sum(tap.events for tap in taps.values()))
-            for path, (site, taps) in self._points.items()
+            for (path, _), (site, taps) in self._points.items()
         )
 
     def begin(self, entry: Entry, path: str) -> Execution:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxtap._active import Key
+from jaxtap._backward import is_identity
 from jaxtap._equations import Points
 from jaxtap._jaxprs import (
     WeakMemo,
@@ -49,16 +50,35 @@ def adopt(jaxpr: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: 
 
     def make() -> Any:
         points = Points(inner(jaxpr), head, keys if entered else ())
-        eqns, number = [], 0
+        eqns, number, forward = [], 0, _Forward()
         for eqn in inner(jaxpr).eqns:
             if any(True for _ in subjaxprs(eqn)):
-                eqn = _adopt_eqn(eqn, (*head, f"{label(eqn)}[{number}]"), mark, keys, entered)
+                here = (*head, f"{label(eqn)}[{number}]")
+                eqn = _adopt_eqn(eqn, forward.of(eqn, here), mark, keys, entered)
                 number += 1
             eqns += points.around(eqn)
         eqns += points.after()
         return with_eqns(inner(jaxpr), eqns)
 
     return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, keys, entered), make))
+
+
+class _Forward:
+    """Remembers the addresses of loops, for the loops that their gradients run in."""
+
+    def __init__(self) -> None:
+        self._heads: dict[Any, Path] = {}
+
+    def of(self, eqn: Any, here: Path) -> Path:
+        """The address of an equation: that of the forward loop, if it runs its gradient."""
+        bodies = list(subjaxprs(eqn))
+        first = next((mark for body in bodies if (mark := first_mark(body)) is not None), None)
+        if not is_loop(eqn) or first is None:
+            return here
+        if any(own_marks(body) for body in bodies):
+            self._heads[first.params["path"][0]] = here
+            return here
+        return self._heads.get(first.params["path"][0], here)
 
 
 def _adopt_eqn(eqn: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: bool) -> Any:
@@ -130,7 +150,7 @@ def behead(jaxpr: Any, head: Path) -> Any:
     def make() -> Any:
         eqns = []
         for eqn in inner(jaxpr).eqns:
-            if is_mark(eqn) and not is_floating(eqn):
+            if (is_mark(eqn) or is_identity(eqn)) and not is_floating(eqn):
                 eqn = eqn.replace(params={**eqn.params, "path": (*head, *eqn.params["path"][1:])})
             else:
                 eqn = map_subjaxprs(eqn, lambda _, sub: behead(sub, head))

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxtap._active import Key
 from jaxtap._around import Around, aligned
-from jaxtap._config import Selection, Tap
+from jaxtap._config import OPS, Selection, Tap
 from jaxtap._emit import Part, PointEntry, emit_p
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
@@ -49,7 +49,7 @@ def listeners(params: dict[str, Any]) -> list[Listener]:
     found: list[Listener] = []
     for key in params["lenses"]:
         text = numbering(key).text(params["path"])
-        own = _of_mark(key, site, text) if site.kind == "mark" else _of_primitive(key, site, text)
+        own = _BY_KIND[site.kind](key, site, text)
         if own:
             key.tapped.add(site.op)
             if key.lens is not None:
@@ -94,6 +94,37 @@ def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
         if fits(site.op, patterns):
             return [Listener(key, -1, text, selection)]
     return []
+
+
+def _of_backward(key: Key, site: Site, text: str) -> list[Listener]:
+    view = key.view
+    if view.backward is None or (view.where is not None and not view.where.value(text)):
+        return []
+    if site.op in OPS:
+        too_deep = view.max_depth is not None and text.count("/") > view.max_depth
+        if site.op not in view.ops or too_deep:
+            return []
+    elif not any(fits(site.op, patterns) for patterns, _ in view.marks):
+        return []
+    if view.backward.names is not None and not picked(site, view.backward):
+        return []
+    return [Listener(key, -1, text, view.backward)]
+
+
+def _of_cotangent(key: Key, site: Site, text: str) -> list[Listener]:
+    return [
+        Listener(key, i, text, tap.selection, None, tap.trips_on.value if tap.trips_on else None)
+        for i, tap in enumerate(key.view.taps)
+        if tap.kind == "cotangent" and (tap.where is None or tap.where.value(text))
+    ]
+
+
+_BY_KIND = {
+    "primitive": _of_primitive,
+    "mark": _of_mark,
+    "backward": _of_backward,
+    "cotangent": _of_cotangent,
+}
 
 
 def has_listeners(jaxpr: Any) -> bool:

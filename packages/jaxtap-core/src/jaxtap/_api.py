@@ -45,6 +45,8 @@ def _view(
     max_depth: int | None,
     taps: tuple[PrimitiveTap, ...],
     marks: Marks,
+    backward: bool,
+    select_backward: SelectSpec,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
@@ -55,7 +57,14 @@ def _view(
         max_depth=None if max_depth is None else check_count("max_depth", max_depth, 0, "0 sees outermost loops only"),
         taps=tuple(tap.device for tap in taps),
         marks=marks,
+        backward=selection("select_backward", select_backward) if backward else None,
     )
+
+
+def _wants_backward(backward: Any, select_backward: SelectSpec) -> bool:
+    if not isinstance(backward, bool):
+        raise TypeError(f"backward must be True or False; got {backward!r}.")
+    return backward or select_backward is not None
 
 
 def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
@@ -97,6 +106,8 @@ def verbose(
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
+    backward: bool = False,
+    select_backward: SelectSpec = None,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -121,6 +132,10 @@ def verbose(
       taps: what to see besides loops: a sequence of what `on`, `watch_nan`, `trip` and `print` make.
       marks: which values named by `jaxtap.mark` are sent: a name or glob, several, or a dictionary of names with
         what to send of each, as for `select`. None sends all, an empty list none.
+      backward: send the gradient pass, too: for each scan whose carry is differentiated, the cotangent of the carry
+        after each step, under the forward loop's address, kind `"backward"`, from the last step to the first. Of a
+        gradient of a gradient, the first-order pass.
+      select_backward: as `select`, for the cotangents; only leaves that have one are there. Implies `backward`.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -156,6 +171,8 @@ def verbose(
         max_depth=max_depth,
         taps=taps,
         marks=check_marks(marks) if on_step is not None else (),
+        backward=_wants_backward(backward, select_backward) and on_step is not None,
+        select_backward=select_backward,
     )
     return _wrapped(f, Lens(view, host, None))
 
@@ -262,6 +279,8 @@ def record(
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
+    backward: bool = False,
+    select_backward: SelectSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -284,6 +303,8 @@ def record(
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
+    backward: bool = False,
+    select_backward: SelectSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -303,6 +324,8 @@ def record(
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
+    backward: bool = False,
+    select_backward: SelectSpec = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -369,6 +392,8 @@ def record(
         max_depth=max_depth,
         taps=taps,
         marks=check_marks(marks),
+        backward=_wants_backward(backward, select_backward),
+        select_backward=select_backward,
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit)

@@ -52,7 +52,7 @@ class Tap:
 
     Attributes:
       kind: what it looks at: `"primitive"`, the `"carry"` or `"output"` of loops, or the `"state"` of loops, both, for
-        values that are not finite.
+        values that are not finite, or the `"cotangent"` of a loop's carry, likewise.
       primitives: names of primitives, or globs.
       selection: what is sent of the outputs.
       output: index of the one output looked at, or None for all.
@@ -85,6 +85,7 @@ class View:
       max_depth: deepest address sent; an outermost loop has depth 0.
       taps: which equations are seen.
       marks: which marked values are seen.
+      backward: what is sent of the cotangents of carries and marked values, or None where no one asked for them.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -95,6 +96,12 @@ class View:
     max_depth: int | None = None
     taps: tuple[Tap, ...] = ()
     marks: Marks = ()
+    backward: Selection | None = None
+
+    @property
+    def watches_cotangents(self) -> bool:
+        """Whether a tap looks for cotangents that are not finite."""
+        return any(tap.kind == "cotangent" for tap in self.taps)
 
     @property
     def wants_outputs(self) -> bool:

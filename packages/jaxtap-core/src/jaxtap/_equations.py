@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend import core as jcore
 from jax.extend import source_info_util
 
+from jaxtap._backward import is_identity
 from jaxtap._jaxprs import arg_names, is_entered, is_literal, subjaxprs
 from jaxtap._mark import Made, Path, Site, is_floating, is_mark, mark_eqn
 from jaxtap._sources import source_of_call
@@ -107,7 +108,7 @@ class Points:
 
     def around(self, eqn: Any) -> list[Any]:
         """The equation, with the marks that belong beside it."""
-        if is_mark(eqn):
+        if is_mark(eqn) or is_identity(eqn):
             return self._placed(eqn) if is_floating(eqn) else [eqn]
         name = eqn.primitive.name
         number = self._next(name)
@@ -138,7 +139,9 @@ class Points:
         site: Site = mark.params["site"]
         if site.kind == "primitive":
             return []
-        path = (*self._head, f"{site.op}[{self._next('mark ' + site.op)}]")
+        path = (*self._head, f"{site.op}[{self._next(f'{site.kind} {site.op}')}]")
+        if is_identity(mark):
+            return [mark.replace(params={**mark.params, "path": path})]
         witnesses = [v for v in self._witnesses if not is_literal(v)]
         # A vmap within the body has mapped the value, not what the body was given.
         unmapped = (None,) * len(witnesses)

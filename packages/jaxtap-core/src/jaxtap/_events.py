@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-KINDS = ("carry", "output", "primitive", "mark")
+KINDS = ("carry", "output", "primitive", "mark", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,8 @@ class TapEvent:
         tuple of leaves. PRNG key leaves arrive as JAX key arrays, since numpy has no such dtype.
       total: trip count of the loop, None where it is not known beforehand (`while_loop`).
       kind: `"carry"` for the loop state after the step, `"output"` for what a scan step returns, `"primitive"` for
-        the outputs of a tapped primitive, `"mark"` for a value that code has named.
+        the outputs of a tapped primitive, `"mark"` for a value that code has named, `"backward"` for the
+        cotangent of a loop's state after the step, or of a named value, in the gradient pass.
       lane: index under `vmap`, outermost first; `()` without `vmap`.
       outer: step of each enclosing loop, outermost first; `()` for an outermost loop.
       call: which execution of that address within this recording, from 0; for an equation or marked value in a loop,

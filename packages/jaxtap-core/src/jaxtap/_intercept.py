@@ -7,6 +7,7 @@ differentiation, so a mark sees a loop as its author wrote it.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from jax.extend import source_info_util
 
 from jaxtap import _active
 from jaxtap._address import adopt, is_adopted
+from jaxtap._backward import identity_eqn, is_differentiable, passed_on
 from jaxtap._guard import Guard
 from jaxtap._jaxprs import (
     EFFECT,
@@ -108,6 +110,26 @@ class _Loop:
         after = [mark("output", self.output_leaves(), taken.output_treedef)] if wanted else []
         return before, after
 
+    def with_identities(self, jaxpr: Any, eqns: list[Any], keys: tuple[Any, ...], source_info: Any) -> Any:
+        """The marked body, with the carry passing through identities whose transposes mark its cotangent."""
+        path, names = (self.root(),), tuple(name for _, name in self.carry)
+        site = Site(self.op, "backward", source_of_body(self.body, self.call_site), names, self.total)
+        invars, outvars = list(jaxpr.invars), list(jaxpr.outvars)
+        wanted = tuple(key for key in keys if key.view.backward is not None)
+        if wanted:
+            positions = list(range(len(names)))
+            outvars = passed_on(eqns, outvars, positions, site, path, wanted, source_info)
+        watching = tuple(key for key in keys if key.view.watches_cotangents)
+        chosen = [(var, name) for var, name in self.carry if is_differentiable(var.aval.dtype)]
+        if watching and chosen:
+            # What the body calls its carry becomes what an identity makes of a new variable.
+            site = dataclasses.replace(site, kind="cotangent", names=tuple(name for _, name in chosen))
+            entry = identity_eqn([var for var, _ in chosen], site, path, watching, source_info)
+            eqns.insert(0, entry.replace(invars=entry.outvars, outvars=entry.invars))
+            new = dict(zip([var for var, _ in chosen], entry.outvars, strict=True))
+            invars = [new.get(var, var) for var in invars]
+        return with_eqns(jaxpr, eqns).replace(invars=invars, outvars=outvars)
+
 
 def with_marks(
     primitive: Any, params: dict[str, Any], keys: tuple[Any, ...], taken: Pruned | None = None, call_site: str = ""
@@ -129,9 +151,13 @@ def with_marks(
         return eqn if changed is eqn.params else replace_params(eqn, changed)
 
     def make() -> Any:
-        before, after = loop.marks(keys, source_info_util.current())
+        info = source_info_util.current()
+        before, after = loop.marks(keys, info)
         numbered = inner(adopt(body, (root,), mark_inside, keys))
-        return with_eqns(numbered, [*before, *numbered.eqns, *after])
+        eqns = [*before, *numbered.eqns, *after]
+        if primitive is scan_p and any(key.view.backward is not None or key.view.watches_cotangents for key in keys):
+            return loop.with_identities(numbered, eqns, keys, info)
+        return with_eqns(numbered, eqns)
 
     new = {**params, parameter: rewrap(body, _marked.get(inner(body), (keys, root, loop.total, taken), make))}
     if primitive is while_p:

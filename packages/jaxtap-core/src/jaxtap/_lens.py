@@ -70,6 +70,7 @@ class Lens:
         self._lock = threading.Lock()
         self._alerted: set[tuple[str, str]] = set()
         self._printed: set[int] = set()
+        self._turned: dict[Any, tuple[int, Any]] = {}
         # The events of tripwires that fired, the first ones.
         self.trips: list[TapEvent] = []
         self._patient = True
@@ -122,6 +123,11 @@ class Lens:
         steps, mask, payload = unpack_point(entry, arrays)
         path = self.numbering.text(entry.path)
         sent = entry.events_in(mask)
+        if entry.site.kind == "cotangent":
+            mask = self._first_to_turn(entry, path, steps, mask)
+            if mask is not None and not mask.any():
+                return
+            sent = entry.events_in(mask)
         with self._lock:
             call = self._accounts.point(path, entry.site, entry.tap, steps, sent)
             step = steps[-1] if steps else -1
@@ -132,6 +138,15 @@ class Lens:
             self._keep_trips(record.events())
         if self._calls_user:
             router.put(lambda: self._hand_on(record))
+
+    def _first_to_turn(self, entry: PointEntry, path: str, steps: tuple[int, ...], mask: Any) -> Any:
+        """Of the lanes whose cotangent is not finite, those where it was so at the step before in the gradient pass."""
+        lanes = entry.parts[0].lanes
+        mask = np.ones(lanes, bool) if mask is None else mask.reshape(lanes)
+        key = (path, entry.tap, steps[:-1])
+        last_step, last = self._turned.get(key, (None, None))
+        self._turned[key] = (steps[-1], mask)
+        return mask & ~last if last is not None and last_step == steps[-1] + 1 else mask
 
     def _keep_trips(self, events: Iterable[TapEvent]) -> None:
         self.trips += itertools.islice(events, max(0, TRIPS_KEPT - len(self.trips)))

@@ -45,6 +45,9 @@ class Root:
     point: bool = False
 
 
+# What a mark may stand for besides the state of a loop and all equations of a jaxpr.
+POINTS = ("primitive", "mark", "backward", "cotangent")
+
 Path = tuple["Root | str", ...]
 
 
@@ -77,8 +80,9 @@ class Site:
 
     Attributes:
       op: `"scan"` or `"while_loop"`, the name of a primitive, or the name that code has given to a value.
-      kind: `"carry"` or `"output"` of a loop, `"primitive"` or `"mark"` for a single point, `"equations"` for all the
-        equations of a jaxpr.
+      kind: `"carry"` or `"output"` of a loop, `"primitive"` or `"mark"` for a single point, `"backward"` for the
+        cotangent of a carry after a step or of a marked value, `"cotangent"` for that of a carry before it,
+        `"equations"` for all the equations of a jaxpr.
       source: `"file.py:42 (function)"` of the body.
       names: name of each leaf, in the order of the user's pytree.
       total: trip count, or None.
@@ -118,12 +122,13 @@ def is_output(mark: Any) -> bool:
 
 def is_point(eqn: Any) -> bool:
     """Whether an equation marks a single value, not the state of a loop."""
-    return is_mark(eqn) and eqn.params["site"].kind in ("primitive", "mark")
+    return is_mark(eqn) and eqn.params["site"].kind in POINTS
 
 
 def is_floating(eqn: Any) -> bool:
     """Whether an equation marks a value whose address does not say yet what it lies in."""
-    return is_point(eqn) and len(eqn.params["path"]) == 1
+    path = eqn.params.get("path", ())
+    return len(path) == 1 and isinstance(path[0], Root) and path[0].point
 
 
 def own_marks(jaxpr: Any) -> list[Any]:
@@ -155,6 +160,17 @@ def has_points(jaxpr: Any) -> bool:
         return any(is_point(e) or any(map(has_points, subjaxprs(e))) for e in outside)
 
     return _has_points.get(inner(jaxpr), None, look)
+
+
+def is_backward(body: Any) -> bool:
+    """Whether a body is a step of the gradient pass of a loop."""
+    for eqn in inner(body).eqns:
+        if is_mark(eqn) and eqn.params["site"].op == "scan" and eqn.params["site"].kind in ("backward", "cotangent"):
+            return True
+        inside = () if eqn.primitive is while_p or eqn.primitive is scan_p else subjaxprs(eqn)
+        if any(map(is_backward, inside)):
+            return True
+    return False
 
 
 _stripped = WeakMemo()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxtap import _active
 from jaxtap._announce import announce
 from jaxtap._around import Around
+from jaxtap._backward import identity_p, is_differentiable
 from jaxtap._equations import site_of, wanting
 from jaxtap._guard import Guard
 from jaxtap._isolate import isolated
 from jaxtap._jaxprs import as_function, is_entered, is_jaxpr
-from jaxtap._mark import Root, Site, has_points, mark_p, without_points
+from jaxtap._mark import POINTS, Root, Site, has_points, mark_p, without_points
 from jaxtap._provenance import caller_of, in_lowering, is_discarded, is_recomputation, place
 
 _guard = Guard()
@@ -80,7 +83,7 @@ def _bind(leaves: list[Any], site: Site, root: Root, keys: tuple[Any, ...]) -> N
     mark_p.bind(*leaves, site=site, path=(root,), lenses=keys, layers=())
 
 
-def mark(name: str, value: Any) -> Any:
+def mark(name: str, value: Any, *, backward: bool = False) -> Any:
     """Name a value in the middle of a program, so that any lens sees it. Returns it unchanged.
 
     Without an open lens it adds nothing to the program: no equation, no cost. Under one, each time that it is
@@ -91,6 +94,8 @@ def mark(name: str, value: Any) -> Any:
     Args:
       name: what the value is called; may not hold `/`, `[` or `]`.
       value: any pytree of arrays. Its events hold the same pytree.
+      backward: a lens with `backward=True` also sees the cotangent of the value in the gradient pass, as an event of
+        kind `"backward"`. For that, the value that is returned must be used in place of the one given.
 
     Returns:
       `value` itself.
@@ -117,7 +122,22 @@ def mark(name: str, value: Any) -> Any:
     caller = caller_of(1)
     site = Site(name, "mark", caller.source, names, None, treedef)
     _bind([leaf for _, leaf in with_paths], site, Root(name, caller.identity, point=True), keys)
-    return value
+    asking = tuple(key for key in keys if key.view.backward is not None)
+    return _passed_on(value, site, caller.identity, asking) if backward and asking else value
+
+
+def _passed_on(value: Any, site: Site, identity: str, keys: tuple[Any, ...]) -> Any:
+    """A value whose cotangent is marked, if it is differentiated."""
+    leaves, treedef = jax.tree_util.tree_flatten(value)
+    chosen = [i for i, leaf in enumerate(leaves) if is_differentiable(jnp.result_type(leaf))]
+    if not chosen:
+        return value
+    site = dataclasses.replace(site, kind="backward", names=tuple(site.names[i] for i in chosen), treedef=None)
+    path = (Root(site.op, identity, point=True),)
+    passed = identity_p.bind(*(leaves[i] for i in chosen), site=site, path=path, lenses=keys, layers=())
+    for i, leaf in zip(chosen, passed, strict=True):
+        leaves[i] = leaf
+    return jax.tree_util.tree_unflatten(treedef, leaves)
 
 
 # --- Sending -------------------------------------------------------------------------------------------------
@@ -130,7 +150,7 @@ def _compiled(site: Site, path: Any, lenses: Any, layers: Any) -> Callable[..., 
 
 def run(*args: Any, site: Site, path: Any, lenses: Any, layers: Any) -> list[Any]:
     """A mark that is reached eagerly: its values are all there."""
-    if site.kind in ("primitive", "mark"):
+    if site.kind in POINTS:
         _compiled(site, path, lenses, layers)(*args)
     return []
 
@@ -138,6 +158,6 @@ def run(*args: Any, site: Site, path: Any, lenses: Any, layers: Any) -> list[Any
 def lower(ctx: Any, *args: Any, **params: Any) -> Any:
     """A mark outside of any realised loop. Within one, that loop sends it."""
     site: Site = params["site"]
-    if site.kind not in ("primitive", "mark"):
+    if site.kind not in POINTS:
         return []
     return isolated(ctx, args[: len(site.names)], lambda *values: announce(params, values, Around()))

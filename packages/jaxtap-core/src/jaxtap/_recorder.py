@@ -145,7 +145,8 @@ class FlightRecorder:
         tuple, and the keys of a dictionary. Scalars are Python scalars, larger leaves stay arrays.
 
         Args:
-          kind: only events of this kind: `"carry"`, `"output"`, `"primitive"` or `"mark"`.
+          kind: only events of this kind: `"carry"`, `"output"`, `"primitive"`, `"mark"` or
+            `"backward"`.
           path: only events of this address.
 
         Raises:

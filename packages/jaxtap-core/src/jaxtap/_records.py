@@ -48,7 +48,7 @@ class Record(NamedTuple):
                     step=self.step,
                     value=part.value(arrays, lane),
                     total=part.site.total,
-                    kind=part.site.kind,
+                    kind="backward" if part.site.kind == "cotangent" else part.site.kind,
                     lane=lane,
                     outer=self.outer,
                     call=self.call,
@@ -58,7 +58,10 @@ class Record(NamedTuple):
 
     def named_events(self) -> Iterator[tuple[TapEvent, tuple[str, ...]]]:
         """The events, each with what the leaves of its value are called in a table."""
-        columns = {part.site.kind: part.columns for part in self.entry.parts}
+        parts = self.entry.parts
+        if len(parts) == 1:
+            return ((event, parts[0].columns) for event in self.events())
+        columns = {part.site.kind: part.columns for part in parts}
         return ((event, columns[event.kind]) for event in self.events())
 
 

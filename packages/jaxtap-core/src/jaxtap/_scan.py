@@ -10,7 +10,7 @@ from jax import lax
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings, say_if_step_differs
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
-from jaxtap._mark import is_output, leaves_of, own_marks
+from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
@@ -37,6 +37,12 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     late = _late_outputs(crossings, body, num_consts, num_carry)
     way = way_of(closed, around)
 
+    backward = is_backward(body)
+
+    def shown(i: Any) -> Any:
+        """The step that is told of: a gradient pass goes through those of the forward pass backwards."""
+        return length - i - 1 if backward else i
+
     def place(i: Any) -> Any:
         return length - i - 1 if reverse else i
 
@@ -60,7 +66,9 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         i, carry, yss, _ = state
         ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
         outs, kept = (
-            walk(closed, ins, around.inside(i, length), late) if way.inline else plain(closed, ins, late, CALLS_BODY)
+            walk(closed, ins, around.inside(shown(i), length), late)
+            if way.inline
+            else plain(closed, ins, late, CALLS_BODY)
         )
         yss = [
             lax.dynamic_update_index_in_dim(ys, y, place(i), 0, allow_negative_indices=False)
@@ -73,7 +81,7 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         copied = None
         if way.observed:
             ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
-            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, around.observing(i, length))[0])
+            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, around.observing(shown(i), length))[0])
         state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
         if copied is not None:

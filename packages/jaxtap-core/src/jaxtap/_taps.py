@@ -28,7 +28,7 @@ class PrimitiveTap:
       where: predicate over the address.
       trips_on: a traced predicate of the outputs: nothing is sent until it is true.
       prints: whether the line shows the value.
-      kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, or `"state"` for both.
+      kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, `"state"`, `"cotangent"`.
     """
 
     prim_name: str | tuple[str, ...]
@@ -168,6 +168,7 @@ def watch_nan(
     output: int | None = None,
     once: bool = False,
     where: Callable[[str], bool] | None = None,
+    backward: bool = False,
 ) -> PrimitiveTap:
     """A tripwire: tells when a value turns NaN or infinite. Until then nothing leaves the device.
 
@@ -184,6 +185,11 @@ def watch_nan(
     seen. It prints a line, as
     `[tap] FAIL scan[0]/log[0] 7/25: NaN/Inf: model.py:12 (step), operands in [-0.5, 3.2]`.
 
+    With `backward`, the cotangent of each scan's carry is looked at in the gradient pass: the event, of kind
+    `"backward"`, names the step whose gradient turned it NaN or infinite, though the forward pass may be finite
+    there. Its value counts the elements that are not finite, by leaf. `jnp.where` around a `sqrt` at zero is the
+    classic.
+
     `sample_every` does not apply: every step is looked at.
 
     Args:
@@ -192,10 +198,11 @@ def watch_nan(
       output: as in `on`; None looks at all outputs. Outputs that are no floating-point numbers are finite.
       once: print at most one line.
       where: a predicate over the address, of the equation or of the loop.
+      backward: look at the gradient pass instead.
 
     Raises:
       TypeError: if an argument is of the wrong type.
-      ValueError: if `output` is given without a primitive.
+      ValueError: if `output` is given without a primitive, or `backward` with one.
 
     >>> import jax, jax.numpy as jnp
     >>> def step(x, _):
@@ -206,6 +213,13 @@ def watch_nan(
     >>> event.path, event.step, round(float(event.value["operands"][0]["low"]), 3)
     ('scan[0]/log[0]', 3, -1.118)
     """
+    if backward:
+        if prim_name is not None or output is not None:
+            raise ValueError("backward=True looks at the cotangents of carries: leave prim_name and output out.")
+        check_callable("where", where)
+        return PrimitiveTap(
+            "", _count_by_leaf, _always, label, None, once, where, trips_on=_any_non_finite, kind="cotangent"
+        )
     if prim_name is None:
         if output is not None:
             raise ValueError("output= chooses among the outputs of a primitive: pass prim_name too, or leave it out.")
@@ -254,6 +268,14 @@ def trip(
         return PrimitiveTap("", select, _always, label, None, once, where, trips_on=predicate, kind=str(on))
     names = _checked(on, select, None, None, where)
     return PrimitiveTap(names, select, _always, label, None, once, where, trips_on=predicate)
+
+
+def _count_by_leaf(leaves: Any) -> dict[str, Any]:
+    return {
+        name: jnp.sum(~jnp.isfinite(leaf), dtype=jnp.int32)
+        for name, leaf in zip(leaves.names, leaves, strict=True)
+        if jnp.issubdtype(leaf.dtype, jnp.inexact)
+    }
 
 
 def _always(_: Any) -> bool:
