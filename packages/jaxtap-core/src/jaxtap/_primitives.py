@@ -70,7 +70,7 @@ def primitives(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Equations:
     >>> found["sin"], found.of("mul")[0].path, found.of("mul")[0].outputs
     (1, 'scan[0]/mul[0]', (outputs[0]: float32[],))
     """
-    key = _active.Key(View(select=None, taps=(Tap(("*",)),)))
+    key = _active.Key(View(select=None, taps=(Tap(primitives=("*",)),)))
     jaxpr = surveyed(f, args, kwargs, key)
     counts: collections.Counter[str] = collections.Counter()
     found: list[Equation] = []

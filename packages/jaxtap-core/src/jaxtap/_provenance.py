@@ -77,7 +77,7 @@ class Place:
 
 def caller_of(depth: int) -> Place:
     """The place, and the line, that a function `depth` frames up is called from."""
-    frame = next(_frames(depth + 2))
+    frame = next(_frames(depth + 1))
     return Place(f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}+{frame.f_lasti}", _line(frame))
 
 

@@ -44,40 +44,35 @@ def _named(reducer: Reducer, names: tuple[str, ...]) -> Reducer:
 
 
 def _numbers(leaves: Sequence[Any]) -> list[Any]:
-    """The floating-point leaves, flat and in float32 (float64 stays), complex ones as their magnitude."""
-    found = []
-    for leaf in leaves:
-        if not hasattr(leaf, "dtype") or not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            continue
-        real = jnp.abs(leaf) if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else jnp.asarray(leaf)
-        found.append(real.ravel().astype(jnp.promote_types(real.dtype, jnp.float32)))
-    return found
+    """The floating-point leaves, flat, complex ones as their magnitude: float64 if one is as wide, else float32."""
+    found = [x for x in leaves if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.inexact)]
+    real = [jnp.abs(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else jnp.asarray(x) for x in found]
+    dtype = jnp.float64 if any(x.dtype == jnp.float64 for x in real) else jnp.float32
+    return [x.ravel().astype(dtype) for x in real] or [jnp.zeros(0, dtype)]
 
 
 def _health(leaves: list[Any]) -> Any:
-    return sum((jnp.sum(~jnp.isfinite(x), dtype=jnp.int32) for x in leaves), jnp.int32(0))
+    return functools.reduce(jnp.add, (jnp.sum(~jnp.isfinite(x), dtype=jnp.int32) for x in leaves))
 
 
 def _norm(leaves: list[Any]) -> Any:
     # Scaled by the largest element, so that squares neither overflow nor vanish.
     scale = _extreme(jnp.maximum, jnp.max, [jnp.abs(x) for x in leaves], 0.0)
-    safe = jnp.where((scale > 0) & jnp.isfinite(scale), scale, 1.0)
-    return safe * jnp.sqrt(sum((jnp.sum(jnp.square(x / safe)) for x in leaves), jnp.float32(0)))
+    safe = jnp.where((scale > 0) & jnp.isfinite(scale), scale, jnp.ones_like(scale))
+    return safe * jnp.sqrt(functools.reduce(jnp.add, (jnp.sum(jnp.square(x / safe)) for x in leaves)))
 
 
 def _extreme(pick: Any, reduce: Any, leaves: list[Any], start: float) -> Any:
-    return functools.reduce(pick, (reduce(x, initial=start) for x in leaves), jnp.float32(start))
+    return functools.reduce(pick, (reduce(x, initial=start) for x in leaves))
 
 
 def _stats(leaves: list[Any]) -> dict[str, Any]:
-    count = sum(x.size for x in leaves)
-    mean = sum((jnp.sum(x) for x in leaves), jnp.float32(0)) / max(count, 1)
-    rms = _norm(leaves) / max(count, 1) ** 0.5
+    count = max(sum(x.size for x in leaves), 1)
     return {
         "min": _extreme(jnp.minimum, jnp.min, leaves, jnp.inf),
         "max": _extreme(jnp.maximum, jnp.max, leaves, -jnp.inf),
-        "mean": mean,
-        "rms": rms,
+        "mean": functools.reduce(jnp.add, map(jnp.sum, leaves)) / count,
+        "rms": _norm(leaves) / count**0.5,
         "non_finite": _health(leaves),
     }
 
@@ -131,13 +126,13 @@ def histogram(bins: int = 32, low: float | None = None, high: float | None = Non
         raise ValueError(f"low must be less than high; got low={low}, high={high}.")
 
     def count(leaves: list[Any]) -> dict[str, Any]:
-        x = jnp.concatenate([jnp.zeros(0, jnp.float32), *leaves])
+        x = jnp.concatenate(leaves)
         finite = jnp.isfinite(x)
         first = jnp.where(finite, x, jnp.inf).min(initial=jnp.inf) if low is None else jnp.asarray(low, x.dtype)
         last = jnp.where(finite, x, -jnp.inf).max(initial=-jnp.inf) if high is None else jnp.asarray(high, x.dtype)
         empty = first > last
-        first, last = jnp.where(empty, 0, first), jnp.where(empty, 1, last)
-        last = jnp.where(last > first, last, first + 1)
+        first = jnp.where(empty, jnp.zeros_like(first), first)
+        last = jnp.where(empty | (last <= first), first + 1, last)
         edges = jnp.linspace(first, last, bins + 1)
         place = jnp.clip(jnp.searchsorted(edges, x, side="right") - 1, 0, bins - 1)
         counted = finite & (x >= first) & (x <= last)
