@@ -72,7 +72,7 @@ def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
     return bool(taps) and all(tap.is_tripwire for tap in taps) and all(each is None for each in asked)
 
 
-def _taps(taps: Sequence[PrimitiveTap]) -> tuple[PrimitiveTap, ...]:
+def _taps(taps: Any) -> tuple[PrimitiveTap, ...]:
     if isinstance(taps, PrimitiveTap):
         taps = (taps,)
     for tap in taps:

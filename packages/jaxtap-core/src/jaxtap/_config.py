@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxtap._types import Alert, MarksSpec, OnEvent, Select, SelectSpec
+from jaxtap._types import Alert, OnEvent, Select, SelectSpec
 
 OPS = ("scan", "while_loop")
 THREADS = ("own", "all")
@@ -219,7 +219,7 @@ def check_ops(ops: Sequence[str]) -> tuple[str, ...]:
     return tuple(op for op in OPS if op in ops)
 
 
-def check_marks(marks: MarksSpec) -> Marks:
+def check_marks(marks: Any) -> Marks:
     """Which marked values are sent, checked.
 
     Raises:

@@ -112,7 +112,7 @@ def mark(name: str, value: Any, *, backward: bool = False) -> Any:
     >>> [(e.path, e.step, round(float(e.value), 4)) for e in rec.events if e.kind == "mark"]
     [('scan[0]/residual[0]', 0, -1.0), ('scan[0]/residual[0]', 1, 0.25), ('scan[0]/residual[0]', 2, 0.0069)]
     """
-    if not isinstance(name, str) or not name or any(c in name for c in "/[]"):
+    if not hasattr(name, "isidentifier") or not name or any(c in name for c in "/[]"):
         raise ValueError(f"the name of a mark must be a non-empty string without '/', '[' or ']'; got {name!r}.")
     keys = tuple(key for key in _active.active() if key.view.marks)
     if not keys or in_lowering() or is_recomputation() or is_discarded():

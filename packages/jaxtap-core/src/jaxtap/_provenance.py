@@ -8,8 +8,8 @@ not, and `tests/core/test_private.py` fails.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-import sys
 from collections.abc import Iterator
 from types import FrameType
 
@@ -40,7 +40,9 @@ def is_recomputation() -> bool:
 
 
 def _frames(depth: int) -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(depth + 1)
+    frame = inspect.currentframe()
+    for _ in range(depth + 1):
+        frame = frame and frame.f_back
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -12,7 +12,7 @@ from typing import Any
 
 from jax.interpreters import mlir
 
-from jaxtap import _points, _scan, _while  # noqa: F401 - the last two put their rules in place
+from jaxtap import _points
 from jaxtap._announce import has_listeners
 from jaxtap._around import Around
 from jaxtap._jaxprs import (
@@ -25,7 +25,9 @@ from jaxtap._jaxprs import (
     while_p,
 )
 from jaxtap._mark import has_marks, has_points, mark_p
-from jaxtap._walk import is_plain, realise
+from jaxtap._scan import realise_scan
+from jaxtap._walk import is_plain, loop_rules, realise
+from jaxtap._while import realise_while
 
 
 def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +66,8 @@ def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
     mark_p.def_impl(_points.run)
     mlir.register_lowering(mark_p, _points.lower, cacheable=False)
-    for primitive in (scan_p, while_p):
+    for primitive, realise_loop in ((scan_p, realise_scan), (while_p, realise_while)):
+        loop_rules[primitive] = realise_loop
         mlir.register_lowering(primitive, _realising(primitive, _present_rule(primitive)))
     # Not cached, an equation is lowered where it stands, and what leads to its operands can be seen. The text that
     # comes out is the same.

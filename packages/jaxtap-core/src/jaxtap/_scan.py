@@ -9,13 +9,13 @@ from jax import lax
 
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings, say_if_step_differs
-from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
+from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
 from jaxtap._step import observe, plain, way_of
-from jaxtap._walk import loop_rules, walk
+from jaxtap._walk import walk
 
 
 def _index(stacked: Any, i: Any) -> Any:
@@ -118,6 +118,3 @@ def _late_outputs(crossings: Crossings, body: Any, num_consts: int, num_carry: i
             if not found and output_position(body, operand, num_carry) is None:
                 late.append(operand)
     return late
-
-
-loop_rules[scan_p] = realise_scan

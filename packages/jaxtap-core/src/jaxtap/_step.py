@@ -80,7 +80,7 @@ def observe(way: Way, closed: Any, ins: Sequence[Any], i: Any, walk: Callable[[]
     """
     if not way.wired:
         return walk()
-    (fired,) = sealed(i, lambda: [would_fire(closed, ins)], [jax.core.ShapedArray((), jnp.bool_)])
+    (fired,) = sealed(i, lambda: [would_fire(closed, ins)], [jax.ShapeDtypeStruct((), jnp.bool_)])
 
     def send() -> None:
         walk()

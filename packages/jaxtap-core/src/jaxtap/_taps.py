@@ -65,7 +65,7 @@ class PrimitiveTap:
         return HostTap(self.alert, self.label, self.once, self.prints, self.is_tripwire)
 
 
-def _names(prim: str | Sequence[str]) -> tuple[str, ...]:
+def _names(prim: Any) -> tuple[str, ...]:
     return (prim,) if isinstance(prim, str) else tuple(prim)
 
 
@@ -80,7 +80,7 @@ def _checked(
     output: Any,
     where: Any,
 ) -> str | tuple[str, ...]:
-    names = _names(prim) if isinstance(prim, (str, list, tuple)) else ()
+    names: tuple[Any, ...] = _names(prim) if isinstance(prim, (str, list, tuple)) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise TypeError(
             f"prim must be the name of a primitive, several names, or a glob such as 'dot*'; got {prim!r}. "

@@ -10,13 +10,13 @@ from jax import lax
 
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings, say_if_step_differs
-from jaxtap._jaxprs import consts, inner, while_p
+from jaxtap._jaxprs import consts, inner
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
 from jaxtap._seal import sealed, stepwise
 from jaxtap._slices import sliced
 from jaxtap._step import observe, plain, way_of
-from jaxtap._walk import loop_rules, walk
+from jaxtap._walk import walk
 
 
 def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> list[Any]:
@@ -104,6 +104,3 @@ def _choose(running: Any, new: Any, old: Any) -> Any:
     """New state for lanes that run, old state for the others, as JAX lowers a batched condition."""
     shape = running.shape + (1,) * (jnp.ndim(new) - running.ndim)
     return lax.select_n(jnp.broadcast_to(running.reshape(shape), jnp.shape(new)), old, new)
-
-
-loop_rules[while_p] = realise_while
