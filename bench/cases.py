@@ -65,6 +65,7 @@ class Case:
       turns: how often the workers take turns.
       rows: what is told of it.
       fresh: whether each turn needs a process of its own.
+      alone: whether jax-tap has nothing like it.
       first_call: whether it is a first call, measured bare and under a lens in two processes.
     """
 
@@ -73,6 +74,7 @@ class Case:
     rows: tuple[Row, ...]
     fresh: bool = False
     first_call: bool = False
+    alone: bool = False
 
 
 def first_call(name: str, turns: int, title: str, *, is_tiny: bool) -> Case:
@@ -110,6 +112,21 @@ CASES = (
             Row("sampler-like nest, `max_depth=0`", "times bare", times_bare),
         ),
     ),
+    Case(
+        "watch-sin",
+        9,
+        (Row('silent `watch_nan("sin")`, 8-float scan', "µs/step", over_bare, 0.2),),
+    ),
+    Case(
+        "watch-state",
+        9,
+        (
+            Row("silent `watch_nan()`, body of about 100 µs", "times bare", times_bare, 1.1),
+            Row("the body itself", "µs/step", lambda measured: measured["bare_s"] / measured["events"] * 1e6),
+        ),
+        alone=True,
+    ),
+    Case("debug-nans", 9, (Row("the same under `jax.debug_nans`", "times bare", times_bare),), alone=True),
     Case(
         "memory",
         3,

@@ -24,6 +24,25 @@ def tiny_scan(steps: int, lanes: int = 0) -> Program:
     return (jax.vmap(run) if lanes else run), (jnp.ones((lanes, 8) if lanes else 8),)
 
 
+def sines(steps: int) -> Program:
+    """Eight floats and a sine."""
+
+    def run(x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (jnp.sin(c) * 0.9 + 0.1, None), x, None, length=steps)[0]
+
+    return run, (jnp.ones(8),)
+
+
+def matrix_steps(steps: int, dim: int = 1_600) -> Program:
+    """A matrix-vector product a step, which takes about 100 µs."""
+    matrix = jax.random.normal(jax.random.key(0), (dim, dim)) / dim
+
+    def run(matrix: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (jnp.tanh(matrix @ c) * 0.9 + 0.1, c[0]), x, None, length=steps)
+
+    return run, (matrix, jnp.ones(dim))
+
+
 def counted_loop() -> Program:
     """A loop over one float whose trip count is an argument, to be given after those here."""
 

@@ -72,6 +72,8 @@ def first_calls(libraries: Sequence[venvs.Library], case: str) -> Turn:
 
 def in_turns(libraries: Sequence[venvs.Library], case: Case, count: int) -> list[Turn]:
     """The measurements of a case: the libraries take turns, each time in another order."""
+    if case.alone:
+        libraries = libraries[:1]
     orders = [libraries if i % 2 == 0 else libraries[::-1] for i in range(count)]
     if case.first_call:
         found = [first_calls(order, case.name) for order in orders]

@@ -88,6 +88,29 @@ def calling(program: programs.Program, on_step: Callable[[Any], None], events: i
         yield turn(bare, lens, args, lambda: None) | {"events": events}
 
 
+def watching(program: programs.Program, *taps: Any, steps: int) -> Iterator[Result]:
+    """A tripwire that stays silent."""
+    f, args = program
+    bare, lens = jax.jit(f), jax.jit(tap.verbose(f, taps=taps, **UNBUFFERED))
+    timed(bare, args), timed(lens, args)
+    while True:
+        yield turn(bare, lens, args, lambda: None) | {"events": steps}
+
+
+def debug_nans(program: programs.Program, steps: int) -> Iterator[Result]:
+    """JAX's own check, which looks at what a compiled function returns."""
+    f, args = program
+    bare, inside = jax.jit(f), jax.jit(f)
+
+    def checked(*args: Any) -> Any:
+        with jax.debug_nans(True):
+            return inside(*args)
+
+    timed(bare, args), timed(checked, args)
+    while True:
+        yield turn(bare, checked, args, lambda: None) | {"events": steps}
+
+
 def writing(program: programs.Program, events: int) -> Iterator[Result]:
     """Writing every event to a file."""
     with tempfile.TemporaryDirectory() as folder, tap.JSONLWriter(Path(folder, "events.jsonl")) as writer:
@@ -138,6 +161,9 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "scan-jsonl": lambda: writing(programs.tiny_scan(2_000), 2_000),
     "nested-all": lambda: steady(programs.nested_loops(100)),
     "nested-outer": lambda: steady(programs.nested_loops(100), max_depth=0),
+    "watch-sin": lambda: watching(programs.sines(20_000), tap.watch_nan("sin"), steps=20_000),
+    "watch-state": lambda: watching(programs.matrix_steps(1_000), tap.watch_nan(), steps=1_000),
+    "debug-nans": lambda: debug_nans(programs.matrix_steps(1_000), 1_000),
     "memory": memory,
 }
 
