@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,27 +27,26 @@ class Key:
     Attributes:
       view: the device-side configuration.
       owner: the lens itself where it belongs to a wrapped function and so outlives a block.
+      get: gives the lens that is open under this key, or None.
       tapped: primitives of the equations that programs compiled through it hold marks of.
     """
 
-    __slots__ = ("__weakref__", "_lens", "owner", "tapped", "view")
+    __slots__ = ("__weakref__", "get", "owner", "tapped", "view")
 
     def __init__(self, view: View, owner: Lens | None = None) -> None:
         self.view = view
         self.owner = owner
         self.tapped: set[str] = set()
-        self._lens: weakref.ref[Lens] | None = None
+        self.get: Callable[[], Lens | None] = lambda: owner
 
     @property
     def lens(self) -> Lens | None:
         """The lens that is open under this key, or None."""
-        if self.owner is not None:
-            return self.owner
-        return None if self._lens is None else self._lens()
+        return self.get()
 
     def route(self, lens: Lens | None) -> None:
         """Send what arrives under this key to `lens` from now on."""
-        self._lens = None if lens is None else weakref.ref(lens)
+        self.get = (lambda: None) if lens is None else weakref.ref(lens)
 
 
 _lock = threading.RLock()

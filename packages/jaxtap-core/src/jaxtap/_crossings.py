@@ -56,9 +56,19 @@ class Crossings:
         head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
         emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
 
-    def step(self, emitter: Emitter, i: Any, last: Any, mask: Any, events: Any, read: Read) -> None:
-        """After step `i`: send it if it is sampled and some lane has run it; say if it was the last."""
-        count = jnp.where(last, -i - 1, i + 1)
+    def step(self, emitter: Emitter, i: Any, done: Any, last: Any, mask: Any, events: Any, read: Read) -> None:
+        """After step `i`: send it if it is sampled and some lane has run it; say if it was the last.
+
+        Args:
+          emitter: the lens.
+          i: the step.
+          done: `i + 1`.
+          last: whether it was the last; the host knows by itself where the trip count is known.
+          mask: which lanes have run it, or None for all.
+          events: under a mask, how many events each payload has sent so far.
+          read: reads the leaves of a mark.
+        """
+        count = done if emitter.site.total is not None else jnp.where(last, -done, done)
         wanted: Any = True if emitter.view.sample_every == 1 else i % emitter.view.sample_every == 0
         if mask is not None:
             wanted = wanted & mask.any()

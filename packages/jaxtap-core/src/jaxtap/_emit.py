@@ -56,6 +56,21 @@ class Part:
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
 
 
+def receive(key: Key, entry: Any, arrays: Sequence[np.ndarray]) -> None:
+    """Hand a crossing to the lens that is open under a key. Each event pays for what is done here."""
+    try:
+        lens = key.lens
+        if lens is not None:
+            # XLA takes its buffers back when the call returns.
+            lens.take((entry, _now(), len(arrays), *map(_copy, arrays)))
+    except Exception as error:  # noqa: BLE001 - the program goes on whatever fails here
+        _guard.failed("receiving an event", error)
+
+
+_copy = np.ndarray.copy
+_now = time.time
+
+
 @dataclasses.dataclass
 class Entry:
     """The host end of one crossing: static knowledge, and the call that XLA makes.
@@ -102,13 +117,13 @@ class Entry:
         """How many events a crossing holds."""
         return self._all if mask is None else self._each * int(mask.sum()) + self._once
 
-    def __call__(self, *arrays: Any) -> tuple[()]:
-        """Receive a crossing. The program goes on whatever fails here."""
+    def __call__(self, count: np.ndarray, *arrays: np.ndarray) -> tuple[()]:
+        """Receive a crossing, as `receive` does: written out, since each event of a loop pays for this."""
         try:
-            lens = self.key.lens
+            lens = self.key.get()
             if lens is not None:
-                lens.arrive(self, time.time(), arrays)
-        except Exception as error:  # noqa: BLE001 - see above
+                lens.take((self, _now(), len(arrays) + 1, int(count), *map(_copy, arrays)))
+        except Exception as error:  # noqa: BLE001 - the program goes on whatever fails here
             _guard.failed("receiving an event", error)
         return ()
 
@@ -140,14 +155,9 @@ class PointEntry:
         lanes = self.parts[0].lanes
         return int(mask.sum()) if mask is not None and lanes else math.prod(lanes)
 
-    def __call__(self, *arrays: Any) -> tuple[()]:
+    def __call__(self, *arrays: np.ndarray) -> tuple[()]:
         """Receive a crossing. The program goes on whatever fails here."""
-        try:
-            lens = self.key.lens
-            if lens is not None:
-                lens.arrive_at_point(self, time.time(), arrays)
-        except Exception as error:  # noqa: BLE001 - see above
-            _guard.failed("receiving an event", error)
+        receive(self.key, self, arrays)
         return ()
 
 
@@ -175,15 +185,8 @@ class HuntEntry:
 
     def __call__(self, *arrays: Any) -> tuple[()]:
         """Receive a crossing. The program goes on whatever fails here."""
-        try:
-            steps = tuple(map(int, arrays[: self.num_steps]))
-            mask = arrays[self.num_steps].copy() if self.masked else None
-            for hunter in self.hunters:
-                lens = hunter.key.lens
-                if lens is not None:
-                    lens.arrive_from_hunt(self, hunter.index, time.time(), steps, mask, arrays[-1].copy())
-        except Exception as error:  # noqa: BLE001 - see above
-            _guard.failed("receiving an event", error)
+        for key in dict.fromkeys(hunter.key for hunter in self.hunters):
+            receive(key, self, arrays)
         return ()
 
 

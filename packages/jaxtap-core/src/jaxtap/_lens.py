@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ class Tripped(Exception):
         )
 
 
+# A crossing as it arrived: its host end, the time, how many arrays were sent, and those.
+Raw = tuple[Any, ...]
+
+
 class Lens:
     """One lens: what it sees of programs (`view`), and who is told (`host`, `recorder`).
 
@@ -68,6 +73,7 @@ class Lens:
         self._accounts = Accounts()
         self._guard = Guard()
         self._lock = threading.Lock()
+        self._digesting = threading.RLock()
         self._alerted: set[tuple[str, str]] = set()
         self._printed: set[int] = set()
         self._turned: dict[Any, tuple[int, Any]] = {}
@@ -77,8 +83,14 @@ class Lens:
         self._drifted: dict[tuple[str, bool], int] = {}
         self._unknown: set[str] = set()
         self._calls_user = host.calls_user
+        # What has arrived and has not been looked at. Where no user function waits for events, that is put off until
+        # someone asks, so that the program waits as little as can be.
+        # One after the other, not as tuples: those would make work for the garbage collector.
+        self._raw: collections.deque[Any] = collections.deque()
+        prompt = self._calls_user or recorder is None or recorder.capacity is not None
+        self.take: Callable[[Raw], None] = self._take_up if prompt else self._raw.extend
         if recorder is not None:
-            recorder.account = self.report
+            recorder.account, recorder.feed = self.report, self.digest
 
     # --- While programs are lowered and run ------------------------------------------------------------------
 
@@ -87,10 +99,30 @@ class Lens:
         with self._lock:
             self._accounts.saw(path, site)
 
-    def arrive(self, entry: Entry, now: float, arrays: Any) -> None:
-        """A crossing from the device, on a thread of XLA's: this is the path whose cost every event pays."""
+    def _take_up(self, raw: Raw) -> None:
+        entry, now, _, *arrays = raw
+        if isinstance(entry, Entry):
+            self.arrive(entry, now, arrays)
+        elif isinstance(entry, PointEntry):
+            self.arrive_at_point(entry, now, arrays)
+        else:
+            self.arrive_from_hunt(entry, now, arrays)
+
+    def digest(self) -> None:
+        """Take up what has arrived, in order."""
+        with self._digesting:
+            while self._raw:
+                take = self._raw.popleft
+                entry, now, count = take(), take(), take()
+                raw = (entry, now, count, *(take() for _ in range(count)))
+                self._guard.call("receiving an event", self._take_up, raw)
+
+    def arrive(self, entry: Entry, now: float, arrays: list[Any]) -> None:
+        """A crossing of a loop."""
         count, outer, mask, events, payload = unpack(entry, arrays)
         step = abs(count) - 1
+        if count == entry.site.total:
+            count = -count
         sent = entry.events_in(mask)
         record = None
         with self._lock:
@@ -118,8 +150,8 @@ class Lens:
         with self._lock:
             self._accounts.saw_point(path, site)
 
-    def arrive_at_point(self, entry: PointEntry, now: float, arrays: Any) -> None:
-        """A crossing from the device, of a single equation or marked value."""
+    def arrive_at_point(self, entry: PointEntry, now: float, arrays: list[Any]) -> None:
+        """A crossing of a single equation or marked value."""
         steps, mask, payload = unpack_point(entry, arrays)
         path = self.numbering.text(entry.path)
         sent = entry.events_in(mask)
@@ -151,11 +183,12 @@ class Lens:
     def _keep_trips(self, events: Iterable[TapEvent]) -> None:
         self.trips += itertools.islice(events, max(0, TRIPS_KEPT - len(self.trips)))
 
-    def arrive_from_hunt(
-        self, entry: HuntEntry, tap: int, now: float, steps: tuple[int, ...], mask: Any, table: Any
-    ) -> None:
+    def arrive_from_hunt(self, entry: HuntEntry, now: float, arrays: list[Any]) -> None:
         """A step has gone wrong, and was evaluated again: find the equation."""
-        for lane in np.ndindex(table.shape[:-2]):
+        steps = tuple(map(int, arrays[: entry.num_steps]))
+        mask, table = arrays[entry.num_steps] if entry.masked else None, arrays[-1]
+        own = [hunter.index for hunter in entry.hunters if hunter.key.lens is self]
+        for tap, lane in itertools.product(own, np.ndindex(table.shape[:-2])):
             if mask is None or mask[lane]:
                 self._found(entry, tap, now, steps, lane, table[lane])
 
@@ -236,6 +269,7 @@ class Lens:
 
     def report(self) -> Report:
         """The account so far."""
+        self.digest()
         with self._lock:
             loops, points, sites = self._accounts.report(), self._accounts.points(), self._accounts.sites()
             drifted = sorted(self._drifted.items())

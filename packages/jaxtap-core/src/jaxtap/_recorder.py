@@ -57,6 +57,7 @@ class FlightRecorder:
 
     Attributes:
       account: gives the report of the lens that fills this recorder.
+      feed: lets that lens hand over what has arrived.
 
     Raises:
       ValueError: if `capacity` is less than 1.
@@ -76,6 +77,7 @@ class FlightRecorder:
         self._count = 0
         self._dropped = 0
         self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self._dropped)
+        self.feed: Callable[[], None] = lambda: None
 
     @property
     def events(self) -> Events:
@@ -116,6 +118,7 @@ class FlightRecorder:
 
     def named(self) -> list[tuple[TapEvent, tuple[str, ...] | None]]:
         """The events kept, each with the names of its columns."""
+        self.feed()
         with self._lock:
             while self._pending:
                 item = self._pending.popleft()
@@ -127,6 +130,7 @@ class FlightRecorder:
 
     def clear(self) -> None:
         """Forget all events, and the count of dropped ones."""
+        self.feed()
         with self._lock:
             self._pending.clear()
             self._events.clear()
@@ -167,4 +171,5 @@ class FlightRecorder:
         )
 
     def __repr__(self) -> str:
+        self.feed()
         return f"<FlightRecorder: {self._count} events, {self._dropped} dropped>"

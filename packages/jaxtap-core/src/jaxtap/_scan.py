@@ -96,7 +96,7 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         for emitter in crossings.emitters:
             mask = aligned(around, emitter.lanes)
             events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
-            crossings.step(emitter, i, i == length - 1, mask, events, reader(carry, yss, kept, i))
+            crossings.step(emitter, i, state[0], i == length - 1, mask, events, reader(carry, yss, kept, i))
         return state
 
     if length == 0:

@@ -90,7 +90,7 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
             for n, e, mask in zip(events, crossings.emitters, ran, strict=True)
         ]
         for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
-            crossings.step(emitter, i, ~pred.any(), mask, n, reader(carry))
+            crossings.step(emitter, i, i + 1, ~pred.any(), mask, n, reader(carry))
         return i + 1, carry, pred, events
 
     first = going_on(jnp.int32(0), carry)
