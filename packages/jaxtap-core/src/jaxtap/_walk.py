@@ -43,9 +43,11 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
         return loop_rules[primitive](params, list(args), around) if looking else bare(primitive, params, args)
     if not any([sends(body) for body in bodies]) and not (looking and (around.twin or not around.steps)):
         return bare(primitive, params, args)
+    # XLA takes a loop of one trip apart and fuses its step with what is around.
+    once = primitive is scan_p and params["length"] == 1
     unrolled = primitive is scan_p and params["unroll"] != 1
     tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
-    if (unrolled or tiny) and not around.twin and all(map(is_pure, bodies)):
+    if (unrolled or once or tiny) and not around.twin and all(map(is_pure, bodies)):
         # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
         # copy beside it sends the events.
         results = bare(primitive, params, args)
