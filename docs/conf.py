@@ -31,4 +31,4 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 
 # Examples in docstrings use the names of the package they document.
-doctest_global_setup = "from jaxtap import *"
+doctest_global_setup = "from jaxtap import *; del print"

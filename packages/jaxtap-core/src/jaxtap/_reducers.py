@@ -77,29 +77,56 @@ def _stats(leaves: list[Any]) -> dict[str, Any]:
     }
 
 
-health = Reducer("health", _health)
-"""Count of elements that are NaN or infinite, over all floating-point leaves: int32.
+_HEALTH = Reducer("health", _health)
+_STATS = Reducer("stats", _stats)
+_NORM = Reducer("norm", _norm)
 
->>> import jax.numpy as jnp
->>> int(health((jnp.array([1.0, jnp.nan, jnp.inf]), jnp.arange(3))))
-2
-"""
 
-stats = Reducer("stats", _stats)
-"""`min`, `max`, `mean`, `rms` (root mean square) and `non_finite` (count), over all floating-point leaves together.
+def health(*leaves: Any) -> Any:
+    """A selector: how many elements are NaN or infinite, over all floating-point leaves. An int32.
 
->>> import jax.numpy as jnp
->>> {name: float(value) for name, value in stats((jnp.array([3.0, -4.0]),)).items()}
-{'min': -4.0, 'max': 3.0, 'mean': -0.5, 'rms': 3.535533905029297, 'non_finite': 0.0}
-"""
+    Pass it as `select=health`, or `select=health("position")` for the leaves of some names.
 
-norm = Reducer("norm", _norm)
-"""The Euclidean norm of all floating-point leaves taken together, as `optax.global_norm` has it.
+    Args:
+      *leaves: the leaves (one tuple of them), or names.
 
->>> import jax.numpy as jnp
->>> float(norm((jnp.array([3.0]), jnp.array([-4.0]))))
-5.0
-"""
+    >>> import jax.numpy as jnp
+    >>> int(health((jnp.array([1.0, jnp.nan, jnp.inf]), jnp.arange(3))))
+    2
+    """
+    return _HEALTH(*leaves)
+
+
+def stats(*leaves: Any) -> Any:
+    """A selector: `min`, `max`, `mean`, `rms` and `non_finite`, over all floating-point leaves together.
+
+    `rms` is the root mean square, `non_finite` the count of elements that are NaN or infinite. Pass it as
+    `select=stats`, or `select=stats("position")` for the leaves of some names.
+
+    Args:
+      *leaves: the leaves (one tuple of them), or names.
+
+    >>> import jax.numpy as jnp
+    >>> {name: round(float(value), 4) for name, value in stats((jnp.array([3.0, -4.0]),)).items()}
+    {'min': -4.0, 'max': 3.0, 'mean': -0.5, 'rms': 3.5355, 'non_finite': 0.0}
+    """
+    return _STATS(*leaves)
+
+
+def norm(*leaves: Any) -> Any:
+    """A selector: the Euclidean norm of all floating-point leaves taken together, as `optax.global_norm` has it.
+
+    Squares neither overflow nor vanish. Pass it as `select=norm`, or `select=norm("position")` for the leaves of
+    some names.
+
+    Args:
+      *leaves: the leaves (one tuple of them), or names.
+
+    >>> import jax.numpy as jnp
+    >>> float(norm((jnp.array([3.0]), jnp.array([-4.0]))))
+    5.0
+    """
+    return _NORM(*leaves)
 
 
 @functools.cache

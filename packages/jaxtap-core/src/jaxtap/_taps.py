@@ -211,7 +211,7 @@ def watch_nan(
     ...     result = jax.lax.scan(step, 4.0, None, length=5)
     >>> event = rec.events[0]
     >>> event.path, event.step, round(float(event.value["operands"][0]["low"]), 3)
-    ('scan[0]/log[0]', 3, -1.118)
+    ('scan[0]/log[0]', 3, -1.119)
     """
     if backward:
         if prim_name is not None or output is not None:
