@@ -118,6 +118,16 @@ class Accounts:
         account.expected += entry.kinds * (sampled * lanes if events is None else events) + entry.shared * sampled
         account.sampled_out += (entry.kinds * lanes + entry.shared) * (steps - sampled)
 
+    def end_of_ring(self, entry: Entry, execution: Execution, steps: int) -> None:
+        """A loop has ended of which the newest steps were kept: those that have come are those that were due."""
+        del self.running[entry.loop]
+        account = execution.account
+        account.ended += 1
+        account.delivered += execution.events
+        account.expected += execution.events
+        lanes = math.prod(entry.lanes)
+        account.sampled_out += max(0, (entry.kinds * lanes + entry.shared) * steps - execution.events)
+
     def sites(self) -> dict[tuple[str, str], Site]:
         """What is known of each address and kind."""
         return dict(self._sites)

@@ -18,7 +18,7 @@ from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves
 from jaxtap._mark import Site, is_point, own_marks
-from jaxtap._payload import apply, flattened, lanes_of, numbering, over_lanes, picked, seen
+from jaxtap._payload import apply, emitters, flattened, lanes_of, numbering, over_lanes, picked, seen
 from jaxtap._table import leaf_columns
 
 
@@ -146,11 +146,13 @@ def sends(jaxpr: Any) -> bool:
     return any([seen(jaxpr), has_listeners(jaxpr), has_wires(jaxpr)])
 
 
-def only_trips(jaxpr: Any) -> bool:
-    """Whether nothing is sent from `jaxpr` unless a tripwire fires."""
+def only_trips(jaxpr: Any, own_state: bool = True) -> bool:
+    """Whether nothing is sent from `jaxpr` unless a tripwire fires, the state of its own loop looked at or not."""
     eqns = inner(jaxpr).eqns
     quiet = all(each.trips_on is not None for eqn in eqns if is_point(eqn) for each in listeners(eqn.params))
-    return quiet and not seen(jaxpr) and all(only_trips(sub) for eqn in eqns for sub in subjaxprs(eqn))
+    if own_state and emitters(own_marks(jaxpr)):
+        return False
+    return quiet and all(only_trips(sub) for eqn in eqns for sub in subjaxprs(eqn))
 
 
 def announce(params: dict[str, Any], values: Sequence[Any], around: Around) -> None:
@@ -174,8 +176,8 @@ def tripped(listener: Listener, params: dict[str, Any], values: Sequence[Any]) -
 
 def tell(
     listener: Listener, params: dict[str, Any], values: Sequence[Any], around: Around, lanes: tuple[int, ...], mask: Any
-) -> None:
-    """Send what one listener wants, for the lanes in `mask`."""
+) -> Any:
+    """Send what one listener wants, for the lanes in `mask`; returns whether it wanted anything."""
     wanted: Any = True
     sample_every = listener.key.view.sample_every
     if listener.trips_on is not None:
@@ -208,6 +210,7 @@ def tell(
         send()
     else:
         lax.cond(wanted, send, lambda: None)
+    return wanted
 
 
 def _looked_at(listener: Listener, site: Site, values: Sequence[Any]) -> Any:

@@ -47,6 +47,7 @@ def _view(
     marks: Marks,
     backward: bool,
     select_backward: SelectSpec,
+    last: int | None,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
@@ -58,6 +59,7 @@ def _view(
         taps=tuple(tap.device for tap in taps),
         marks=marks,
         backward=selection("select_backward", select_backward) if backward else None,
+        last=None if last is None else check_count("last", last, 1, "how many steps of each loop are kept"),
     )
 
 
@@ -108,6 +110,7 @@ def verbose(
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
+    last: int | None = None,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -136,6 +139,9 @@ def verbose(
         after each step, under the forward loop's address, kind `"backward"`, from the last step to the first. Of a
         gradient of a gradient, the first-order pass.
       select_backward: as `select`, for the cotangents; only leaves that have one are there. Implies `backward`.
+      last: keep the newest this many sampled steps of each loop on the device, and send nothing until one of `taps`
+        that is a tripwire fires in the loop, or the loop ends: then the steps that led up to it arrive. What a
+        program kept that XLA aborts is lost. An inner loop ends once in each step of the loop around.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -173,6 +179,7 @@ def verbose(
         marks=check_marks(marks) if on_step is not None else (),
         backward=_wants_backward(backward, select_backward) and on_step is not None,
         select_backward=select_backward,
+        last=last,
     )
     return _wrapped(f, Lens(view, host, None))
 
@@ -281,6 +288,7 @@ def record(
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
+    last: int | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -305,6 +313,7 @@ def record(
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
+    last: int | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -326,6 +335,7 @@ def record(
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
+    last: int | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -394,6 +404,7 @@ def record(
         marks=check_marks(marks),
         backward=_wants_backward(backward, select_backward),
         select_backward=select_backward,
+        last=last,
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit)

@@ -86,6 +86,7 @@ class View:
       taps: which equations are seen.
       marks: which marked values are seen.
       backward: what is sent of the cotangents of carries and marked values, or None where no one asked for them.
+      last: how many steps of each loop are kept on the device until something happens; None sends each.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -97,6 +98,7 @@ class View:
     taps: tuple[Tap, ...] = ()
     marks: Marks = ()
     backward: Selection | None = None
+    last: int | None = None
 
     @property
     def watches_cotangents(self) -> bool:

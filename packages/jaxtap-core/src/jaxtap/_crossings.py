@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._active import Key
 from jaxtap._announce import tell, wires
 from jaxtap._around import Around
-from jaxtap._emit import Drift, Entry, emit_p
+from jaxtap._emit import Entry, RingEntry, emit_p
 from jaxtap._hunt import Hunt, hunters
 from jaxtap._hunt import watch as hunt_for
-from jaxtap._mark import is_output, own_marks
+from jaxtap._mark import is_output
 from jaxtap._payload import Emitter, Read, emitters, lanes_of, payload
+from jaxtap._rings import Ring, put, start
 
 
 class Crossings:
@@ -25,7 +25,9 @@ class Crossings:
     def __init__(self, marks: Sequence[Any], around: Around) -> None:
         self.around = around
         self.marks = marks
-        self.emitters = [] if around.hunt else emitters(marks)
+        found = [] if around.hunt else emitters(marks)
+        self.emitters = [emitter for emitter in found if emitter.view.last is None]
+        self.keepers = [emitter for emitter in found if emitter.view.last is not None]
         self._wires = [] if around.hunt else [(mark, wire) for mark in marks for wire in wires(mark.params)]
         # Inner loops are looked at when the outermost one has gone wrong, or where they are evaluated apart anyway.
         looking = bool(around.hunt) or around.twin or not around.steps
@@ -34,13 +36,17 @@ class Crossings:
         # Of each emitter's payloads, how many are the same for all lanes; known once one has been traced.
         self._shared: dict[Key, int] = {}
 
-    def _send(self, emitter: Emitter, count: Any, mask: Any, events: Any, read: Read | None) -> None:
+    def _send(
+        self, emitter: Emitter, count: Any, mask: Any, events: Any, read: Read | None, ring: Ring | None = None
+    ) -> None:
         """One crossing: the number of steps done, negative if there are no more, and what is read of the last."""
         arrays, parts = payload(emitter, read) if read is not None else ([], ())
         if read is not None:
             self._shared[emitter.key] = sum(not part.lanes for part in parts) if emitter.lanes else 0
         shared = self._shared.get(emitter.key, 0)
-        entry = Entry(
+        if ring is not None:
+            mask, arrays = (None, ring) if mask is None else (ring[0], ring[1:])
+        entry = (Entry if emitter.view.last is None else RingEntry)(
             key=emitter.key,
             path=emitter.path,
             loop=self.loop,
@@ -81,6 +87,37 @@ class Crossings:
 
         lax.cond(wanted, lambda: self._send(emitter, count, mask, events, read), close)
 
+    def start(self, masked: Callable[[Emitter], bool], read: Read) -> list[Ring]:
+        """Empty rings for the lenses that keep the newest steps on the device."""
+        return [start(emitter, read, masked(emitter)) for emitter in self.keepers]
+
+    def keep(
+        self, rings: list[Ring], i: Any, done: Any, last: Any, masks: Callable[[Emitter], Any], read: Read, fired: Any
+    ) -> list[Ring]:
+        """After step `i`: keep it, and send what is kept if a tripwire of the lens fired, or if it was the last.
+
+        Args:
+          rings: what is kept so far.
+          i: the step.
+          done: `i + 1`.
+          last: whether it was the last.
+          masks: which lanes have run it, or None for all.
+          read: reads the leaves of a mark.
+          fired: for each lens, whether one of its tripwires fired.
+        """
+        new: list[Ring] = []
+        for emitter, ring in zip(self.keepers, rings, strict=True):
+            mask = masks(emitter)
+            ring = put(ring, emitter, i, mask, read)
+            count = done if emitter.site.total is not None else jnp.where(last, -done, done)
+
+            def send(emitter: Emitter = emitter, ring: Ring = ring, mask: Any = mask, count: Any = count) -> None:
+                self._send(emitter, count, mask, jnp.int32(0), read, ring)
+
+            lax.cond(last | fired.get(emitter.key, False), send, lambda: None)
+            new.append(ring)
+        return new
+
     def watch(
         self,
         i: Any,
@@ -89,7 +126,7 @@ class Crossings:
         before: Read,
         after: Read,
         again: Callable[[Around], None],
-    ) -> None:
+    ) -> dict[Key, Any]:
         """After step `i`: let the tripwires on the state of the loop look at it.
 
         Args:
@@ -99,54 +136,36 @@ class Crossings:
           before: reads the carry as it was.
           after: reads the carry and the outputs as they are.
           again: evaluates the step once more.
+
+        Returns:
+          For each lens, whether one fired.
         """
         around = self.around.inside(i, total)
+        fired: dict[Key, Any] = {}
         for mark, wire in self._wires:
             lanes = lanes_of(mark.params["layers"])
-            tell(wire, mark.params, after(mark), around, lanes, mask(lanes))
+            found = tell(wire, mark.params, after(mark), around, lanes, mask(lanes))
+            fired[wire.key] = fired.get(wire.key, False) | found
         if self._hunters:
             hunt = Hunt(self._hunters, self.marks[0].params["path"])
             old = lambda m: None if is_output(m) else before(m)  # noqa: E731
-            hunt_for(hunt, self.marks, around, mask, old, after, again)
+            found = hunt_for(hunt, self.marks, around, mask, old, after, again)
+            for hunter in self._hunters:
+                fired[hunter.key] = fired.get(hunter.key, False) | found
+        return fired
 
     @property
     def watched(self) -> list[Any]:
         """The marks whose values are read after a step."""
-        own = [mark for emitter in self.emitters for mark in emitter.marks]
+        own = [mark for emitter in (*self.emitters, *self.keepers) for mark in emitter.marks]
         return [*own, *(mark for mark, _ in self._wires), *(self.marks if self._hunters else ())]
 
     def none(self, count: Any, masks: Callable[[Emitter], Any]) -> None:
         """After a loop that made no step: say so."""
-        for emitter in self.emitters:
+        for emitter in (*self.emitters, *self.keepers):
             mask = masks(emitter)
             send = lambda e=emitter, m=mask: self._send(e, jnp.int32(0), m, jnp.int32(0), None)  # noqa: E731
             if isinstance(count, int):
                 send()
             else:
                 lax.cond(count == 0, send, lambda: None)
-
-
-def say_if_different(params: dict[str, Any], results: Sequence[Any], copied: Sequence[Any]) -> None:
-    """Tell the host if a copy that was made for its events has not come to the loop's own result."""
-    marks = own_marks(params["jaxpr"] if "jaxpr" in params else params["body_jaxpr"])
-    _say(emitters(marks), False, results, copied)
-
-
-def say_if_step_differs(body: Any, results: Sequence[Any], copied: Sequence[Any]) -> None:
-    """The same of a copy of one step, in which inner loops are seen."""
-    _say(emitters(own_marks(body), silent=True), True, results, copied)
-
-
-def _say(told: Sequence[Emitter], inside: bool, results: Sequence[Any], copied: Sequence[Any]) -> None:
-    if not told:
-        return
-    different = jnp.any(jnp.stack([_differ(a, b) for a, b in zip(results, copied, strict=True)] or [jnp.bool_(False)]))
-    for emitter in told:
-        drift = Drift(emitter.key, emitter.path, inside)
-        lax.cond(different, lambda drift=drift: emit_p.bind(entry=drift), lambda: [])
-
-
-def _differ(a: Any, b: Any) -> Any:
-    if jnp.issubdtype(jnp.result_type(a), jax.dtypes.prng_key):
-        a, b = jax.random.key_data(a), jax.random.key_data(b)
-    return jnp.any((a != b) & ((a == a) | (b == b)))

@@ -128,6 +128,10 @@ class Entry:
         return ()
 
 
+class RingEntry(Entry):
+    """The host end of a crossing with the newest steps of a loop, a row each."""
+
+
 @dataclasses.dataclass(eq=False)
 class PointEntry:
     """The host end of a crossing of a single equation or marked value.
@@ -190,28 +194,6 @@ class HuntEntry:
         return ()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drift:
-    """The host end of a crossing that says: the copy that sent events came to another result.
-
-    Attributes:
-      key: the lens that the events go to.
-      path: address of the loop.
-      inside: whether a step was copied for the loops in it, instead of the loop itself.
-    """
-
-    key: Key
-    path: Path
-    inside: bool
-
-    def __call__(self) -> tuple[()]:
-        """Receive it."""
-        lens = self.key.lens
-        if lens is not None:
-            lens.drifted(self.path, self.inside)
-        return ()
-
-
 @emit_p.def_effectful_abstract_eval
 def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}
@@ -223,7 +205,7 @@ def _is_spread(ctx: Any) -> bool:
     return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
 
 
-def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | HuntEntry | Drift) -> Any:
+def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | HuntEntry) -> Any:
     if _is_spread(ctx):
         # Several devices need the callback placed: JAX's own debug callback does that.
         def receive(*arrays: Any) -> None:

@@ -85,7 +85,7 @@ def watch(
     before: Callable[[Any], list[Any] | None],
     after: Callable[[Any], list[Any]],
     again: Callable[[Around], None],
-) -> None:
+) -> Any:
     """After a step: if a leaf has turned NaN or infinite, evaluate the step again.
 
     Args:
@@ -96,10 +96,13 @@ def watch(
       before: reads the leaves of a mark as they were; None for outputs, which were not.
       after: reads them as they are.
       again: evaluates the step once more.
+
+    Returns:
+      Whether a leaf has turned.
     """
     found = [(mark, ills) for mark in marks if (ills := _ills(mark, after(mark))) is not None]
     if not found:
-        return
+        return jnp.bool_(False)
     lanes = lanes_of(found[0][0].params["layers"])
     running = mask(lanes)
 
@@ -107,7 +110,7 @@ def watch(
         bad = flags.any(axis=(-2, -1))
         return bad if running is None else bad & running
 
-    def turned() -> None:
+    def turned() -> Any:
         was = {id(mark): _ills(mark, old) for mark, _ in found if (old := before(mark)) is not None}
         # What is returned from a state that is ill already says nothing new.
         sick = jnp.concatenate(list(was.values()), axis=-2).any(axis=-2, keepdims=True) if was else False
@@ -115,9 +118,10 @@ def watch(
         fresh = per_lane(jnp.concatenate(new, axis=-2))
         here = dataclasses.replace(around, lanes=lanes, mask=fresh if lanes else None, twin=True, hunt=hunt)
         lax.cond(fresh.any(), lambda: again(here), lambda: None)
+        return fresh.any()
 
     bad = per_lane(jnp.concatenate([ills for _, ills in found], axis=-2)).any()
-    lax.cond(bad, turned, lambda: None)
+    return lax.cond(bad, turned, lambda: jnp.bool_(False))
 
 
 def report(params: dict[str, Any], values: Sequence[Any], around: Around) -> None:

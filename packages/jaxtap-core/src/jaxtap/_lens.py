@@ -14,14 +14,14 @@ import numpy as np
 from jaxtap import _active
 from jaxtap._accounts import Accounts
 from jaxtap._config import Host, View
-from jaxtap._emit import Entry, HuntEntry, PointEntry
+from jaxtap._emit import Entry, HuntEntry, PointEntry, RingEntry
 from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
 from jaxtap._hunt import culprit, sick_inputs, summary
 from jaxtap._intercept import hooks
 from jaxtap._lines import alert_line, place, value_line
-from jaxtap._mark import Path, Site
-from jaxtap._notes import drift_note, notes
+from jaxtap._mark import Site
+from jaxtap._notes import notes
 from jaxtap._numbering import Numbering
 from jaxtap._recorder import FlightRecorder
 from jaxtap._records import Record, unpack, unpack_point
@@ -80,7 +80,6 @@ class Lens:
         # The events of tripwires that fired, the first ones.
         self.trips: list[TapEvent] = []
         self._patient = True
-        self._drifted: dict[tuple[str, bool], int] = {}
         self._unknown: set[str] = set()
         self._calls_user = host.calls_user
         # What has arrived and has not been looked at. Where no user function waits for events, that is put off until
@@ -101,7 +100,9 @@ class Lens:
 
     def _take_up(self, raw: Raw) -> None:
         entry, now, _, *arrays = raw
-        if isinstance(entry, Entry):
+        if isinstance(entry, RingEntry):
+            self.arrive_with_ring(entry, now, arrays)
+        elif isinstance(entry, Entry):
             self.arrive(entry, now, arrays)
         elif isinstance(entry, PointEntry):
             self.arrive_at_point(entry, now, arrays)
@@ -144,6 +145,36 @@ class Lens:
             # As with a callback of JAX's own, what was sent has been told when the program's result is there.
             if count <= 0 and not outer and self._patient:
                 self._patient = router.catch_up()
+
+    def arrive_with_ring(self, entry: RingEntry, now: float, arrays: list[Any]) -> None:
+        """A crossing with the newest steps of a loop; those that came with an earlier one are not new."""
+        count, outer, masks, _, rings = unpack(entry, arrays)
+        done, every, rows = abs(count), entry.sample_every, entry.key.view.last or 1
+        if count == entry.site.total:
+            count = -count
+        records: list[Record] = []
+        with self._lock:
+            execution = self._accounts.running.get(entry.loop)
+            if execution is None or (count and done - 1 <= execution.last):
+                execution = self._accounts.begin(entry, self.numbering.text(entry.path))
+            sampled = -(-done // every)
+            for row in range(max(0, sampled - rows), sampled):
+                step, slot = row * every, row % rows
+                if step <= execution.last:
+                    continue
+                mask = None if masks is None else masks[slot]
+                sent = entry.events_in(mask)
+                if sent:
+                    payload = [ring[slot] for ring in rings]
+                    records.append(Record(entry, execution.path, execution.call, now, step, outer, mask, payload))
+                    execution.events += sent
+                    if self.recorder is not None:
+                        self.recorder.add(records[-1], sent)
+            execution.last = done - 1
+            if count <= 0:
+                self._accounts.end_of_ring(entry, execution, done)
+        for record in records if self._calls_user else ():
+            router.put(lambda record=record: self._hand_on(record))
 
     def saw_point(self, path: str, site: Site) -> None:
         """A tapped equation or marked value was lowered while this lens was open."""
@@ -228,12 +259,6 @@ class Lens:
         with self._lock:
             self._unknown.add(primitive)
 
-    def drifted(self, path: Path, inside: bool) -> None:
-        """Events came from a copy, of a loop or of a step with loops inside, whose result is not the program's own."""
-        with self._lock:
-            found = (self.numbering.text(path), inside)
-            self._drifted[found] = self._drifted.get(found, 0) + 1
-
     def _hand_on(self, record: Record) -> None:
         """Call the user's functions, on jaxtap's own thread."""
         tap = record.entry.tap if isinstance(record.entry, PointEntry) else -1
@@ -272,7 +297,6 @@ class Lens:
         self.digest()
         with self._lock:
             loops, points, sites = self._accounts.report(), self._accounts.points(), self._accounts.sites()
-            drifted = sorted(self._drifted.items())
         dropped = self.recorder.dropped if self.recorder is not None else 0
         return Report(
             loops=loops,
@@ -280,7 +304,6 @@ class Lens:
             dropped=dropped,
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
-            approximate=tuple(drift_note(*what, count) for what, count in drifted),
             notes=notes(self.view, loops, points, self.tapped, sites, dropped, self.loops_elsewhere),
         )
 

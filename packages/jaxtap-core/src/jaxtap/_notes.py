@@ -96,16 +96,3 @@ def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
             where = [f"{n} ({', '.join([p for p, s in own.items() if n in s.names][:2])})" for n in close]
             found.append(f"no loop has a leaf named {name!r} ({argument}=); nearest: {', '.join(where) or 'none'}.")
     return found
-
-
-def drift_note(path: str, inside: bool, count: int) -> str:
-    """What to say of a loop whose events came from a copy with another result."""
-    if inside:
-        return (
-            f"{path}: in {count} of its steps, what is inside was seen in a copy of the step that was compiled apart "
-            "and rounded differently in some last bit; the result itself is untouched."
-        )
-    return (
-        f"{path}: {count} times, it was seen in a copy that was compiled apart and rounded differently in some last "
-        "bit; the result itself is untouched."
-    )

@@ -69,8 +69,6 @@ class Report:
       dropped: events that a bounded recorder has dropped.
       failures: how often each user function, sink or selector has raised.
       unknown: primitives whose jaxprs were passed through without being entered.
-      approximate: whose events came from a copy that was compiled apart and differed in rounding, in plain sentences.
-        The program's own result is not touched by that, and nothing is off.
       notes: what else is off, in plain sentences; empty when nothing is.
       attached: False for a recorder that no lens fills, which has nothing to account for.
     """
@@ -80,7 +78,6 @@ class Report:
     dropped: int = 0
     failures: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     unknown: tuple[str, ...] = ()
-    approximate: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     attached: bool = True
 
@@ -116,7 +113,6 @@ class Report:
         lines += [f"  {point.path:<{width}}  {point.events} events  {point.source}" for point in self.points]
         lines += [f"  {what} raised {count} times" for what, count in self.failures.items()]
         lines += [f"  not entered: {name}" for name in self.unknown]
-        lines += [f"  ~ {note}" for note in self.approximate]
         lines += [f"  ! {note}" for note in self.notes]
         return "\n".join(lines)
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._around import Around, aligned
-from jaxtap._crossings import Crossings, say_if_step_differs
+from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
-from jaxtap._step import observe, plain, way_of
+from jaxtap._step import fires_inline, observe, plain, way_of
 from jaxtap._walk import walk
 
 
@@ -76,35 +76,45 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         ]
         return i + 1, outs[:num_carry], yss, kept
 
-    def step_and_send(state: Any) -> Any:
+    def step_and_send(all_of_it: Any) -> Any:
+        state, rings = all_of_it
         i, start, *_ = state
-        copied = None
+        inside: Any = False
         if way.observed:
             ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
-            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, around.observing(shown(i), length))[0])
+            inside = observe(way, closed, ins, i, lambda ins: walk(closed, ins, around.observing(shown(i), length)))
         state = step(state) if way.inline else stepwise(i, step, state)
         _, carry, yss, kept = state
-        if copied is not None:
-            say_if_step_differs(body, carry, copied[:num_carry])
+        fired: dict[Any, Any] = {}
         if crossings.watched:
 
             def again(around: Around) -> None:
                 walk(closed, [*const_values, *start, *(_index(x, place(i)) for x in xs)], around)
 
             before, after = reader(start, yss, kept, i), reader(carry, yss, kept, i)
-            crossings.watch(i, length, lambda lanes: aligned(around, lanes), before, after, again)
+            fired = crossings.watch(i, length, lambda lanes: aligned(around, lanes), before, after, again)
+        if crossings.keepers:
+            ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
+            inside = inside | fires_inline(way, closed, ins)
+        fired = {e.key: fired.get(e.key, False) | inside for e in crossings.keepers}
+        lanes = lambda emitter: aligned(around, emitter.lanes)  # noqa: E731
+        rings = crossings.keep(rings, i, state[0], i == length - 1, lanes, reader(carry, yss, kept, i), fired)
         for emitter in crossings.emitters:
             mask = aligned(around, emitter.lanes)
             events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
             crossings.step(emitter, i, state[0], i == length - 1, mask, events, reader(carry, yss, kept, i))
-        return state
+        return state, rings
 
     if length == 0:
         crossings.none(0, lambda emitter: aligned(around, emitter.lanes))
     yss = [jnp.zeros((length, *var.aval.shape), var.aval.dtype) for var in y_vars]
     kept = [jnp.zeros(var.aval.shape, var.aval.dtype) for var in late]
     state = (jnp.int32(0), carry, yss, kept)
-    _, carry, yss, _ = lax.while_loop(lambda s: s[0] < length, step_and_send, state) if length else state
+    if length:
+        masked = lambda emitter: aligned(around, emitter.lanes) is not None  # noqa: E731
+        rings = crossings.start(masked, reader(carry, yss, kept, jnp.int32(0)))
+        state, _ = lax.while_loop(lambda s: s[0][0] < length, step_and_send, (state, rings))
+    _, carry, yss, _ = state
     return [*carry, *yss]
 
 

@@ -38,6 +38,15 @@ def sealed(i: Any, run: Callable[[], Sequence[Any]], avals: Sequence[Any]) -> li
     return results
 
 
+def unshared(values: Sequence[Any]) -> list[Any]:
+    """Values for a copy of what the program does with them.
+
+    XLA would find that both compute the same, as where it takes out of a loop what does not change in it, and
+    share it: a value with two users is not fused the way it is with one.
+    """
+    return list(lax.optimization_barrier(list(values)))
+
+
 # --- What is done twice ----------------------------------------------------------------------------------
 
 

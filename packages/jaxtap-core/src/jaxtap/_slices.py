@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._jaxprs import evaluator, is_literal
@@ -51,7 +53,9 @@ def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict
         values.update(
             zip(missing, evaluator(body, eqns, needs, missing)(*(read(values[v]) for v in needs)), strict=True)
         )
-    return [v.val if is_literal(v) else read(values[v]) for v in operands]
+    found = [v.val if is_literal(v) else read(values[v]) for v in operands]
+    # A constant that is written into the program is a bare number; whoever selects expects an array.
+    return [value if isinstance(value, jax.Array) else jnp.asarray(value) for value in found]
 
 
 def _producers(body: Any, wanted: Sequence[Any], values: dict[Any, Any]) -> list[Any]:

@@ -14,8 +14,8 @@ from jaxtap._announce import has_listeners, only_trips, sends
 from jaxtap._around import Around
 from jaxtap._detect import would_fire
 from jaxtap._jaxprs import as_function, inner, rewrap, subjaxprs, unnamed
-from jaxtap._mark import quiet, strip
-from jaxtap._seal import is_pure, sealed
+from jaxtap._mark import has_points, quiet, strip
+from jaxtap._seal import is_pure, sealed, unshared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ def way_of(closed: Any, around: Around) -> Way:
     apart = (around.seals or points) and not around.twin and is_pure(closed)
     inline = not apart and (holds or not around.seals)
     observed = holds and not inline
-    return Way(inline, observed, observed and only_trips(closed))
+    return Way(inline, observed, observed and only_trips(closed, own_state=False))
 
 
 def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
@@ -65,7 +65,12 @@ def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[An
     return primitive.bind(*args, **quiet(params))
 
 
-def observe(way: Way, closed: Any, ins: Sequence[Any], i: Any, walk: Callable[[], Any]) -> Any:
+def fires_inline(way: Way, closed: Any, ins: Sequence[Any]) -> Any:
+    """Whether a tripwire fires inside a step that has its crossings written into it."""
+    return would_fire(closed, ins) if way.inline and has_points(closed) else False
+
+
+def observe(way: Way, closed: Any, ins: Sequence[Any], i: Any, walk: Callable[[list[Any]], Any]) -> Any:
     """Evaluate the copy of step `i` that sends what is inside it.
 
     Args:
@@ -76,14 +81,16 @@ def observe(way: Way, closed: Any, ins: Sequence[Any], i: Any, walk: Callable[[]
       walk: evaluates the copy.
 
     Returns:
-      What `walk` returns, or None where it may not have run.
+      Whether a tripwire fired; False where that is not known.
     """
+    ins = unshared(ins)
     if not way.wired:
-        return walk()
+        walk(ins)
+        return False
     (fired,) = sealed(i, lambda: [would_fire(closed, ins)], [jax.ShapeDtypeStruct((), jnp.bool_)])
 
     def send() -> None:
-        walk()
+        walk(ins)
 
     lax.cond(fired, send, lambda: None)
-    return None
+    return fired

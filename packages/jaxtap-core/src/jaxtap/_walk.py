@@ -11,7 +11,6 @@ from jax import lax
 from jaxtap._address import first_mark
 from jaxtap._announce import announce, only_trips, sends
 from jaxtap._around import Around
-from jaxtap._crossings import say_if_different
 from jaxtap._detect import fires
 from jaxtap._hunt import hunters, report
 from jaxtap._jaxprs import (
@@ -28,7 +27,7 @@ from jaxtap._jaxprs import (
     subjaxprs,
 )
 from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, own_marks, strip
-from jaxtap._seal import is_pure, is_tiny
+from jaxtap._seal import is_pure, is_tiny, unshared
 from jaxtap._step import bare
 
 # How a marked loop is realised, by its primitive: `(params, args, around) -> results`.
@@ -50,7 +49,7 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     if (unrolled or once or tiny) and not around.twin and all(map(is_pure, bodies)):
         # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
         # copy beside it sends the events.
-        results = bare(primitive, params, args)
+        results, args = bare(primitive, params, args), unshared(args)
         copy = {**params, "unroll": 1} if unrolled else params
         apart = dataclasses.replace(around, twin=True)
         if all(map(only_trips, bodies)):
@@ -60,7 +59,7 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
 
             lax.cond(fires(primitive, copy, args), send, lambda: None)
         else:
-            say_if_different(params, results, realise(primitive, copy, args, apart))
+            realise(primitive, copy, args, apart)
         return results
     return loop_rules[primitive](params, list(args), around)
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._around import Around, aligned
-from jaxtap._crossings import Crossings, say_if_step_differs
+from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import consts, inner
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
-from jaxtap._seal import sealed, stepwise
+from jaxtap._seal import sealed, stepwise, unshared
 from jaxtap._slices import sliced
-from jaxtap._step import observe, plain, way_of
+from jaxtap._step import fires_inline, observe, plain, way_of
 from jaxtap._walk import walk
 
 
@@ -29,12 +29,18 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
     batched = bool(pred_aval.shape)
     way, cond_way = way_of(closed, around), way_of(cond_jaxpr, around)
 
-    def going_on(i: Any, carry: Any) -> Any:
+    def going_on(i: Any, carry: Any, ran: Any = None) -> Any:
+        """Evaluate the condition, after a step that some lanes have run: of others it is not asked any more."""
         ins = [*cond_consts, *carry]
+        asked = batched and ran is not None
+
+        def here(around: Around) -> Around:
+            return lanes_of(around, ran) if asked else around
+
         if cond_way.observed:
-            walk(cond_jaxpr, ins, around.observing(i, None))
+            walk(cond_jaxpr, unshared(ins), here(around.observing(i, None)))
         if cond_way.inline:
-            return walk(cond_jaxpr, ins, around.inside(i, None))[0][0]
+            return walk(cond_jaxpr, ins, here(around.inside(i, None)))[0][0]
         return sealed(i, lambda: plain(cond_jaxpr, ins)[0], [pred_aval])[0]
 
     def reader(carry: Any) -> Read:
@@ -59,23 +65,20 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def lanes_of(around: Around, running: Any) -> Around:
         """The surroundings of a step, with the lanes that run it."""
-        for emitter in crossings.emitters or emitters(own_marks(body), silent=True):
+        for emitter in emitters(own_marks(body), silent=True):
             return dataclasses.replace(around, lanes=emitter.lanes, mask=masks(emitter, running))
         return around
 
     def step_and_send(state: Any) -> Any:
-        i, start, running, events = state
-        copied = None
+        i, start, running, events, rings = state
+        inside: Any = False
         if way.observed:
             observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
             ins = [*body_consts, *start]
-            copied = observe(way, closed, ins, i, lambda: walk(closed, ins, observing)[0])
-            if copied is not None and batched:
-                copied = [_choose(running, new, old) for new, old in zip(copied, start, strict=True)]
+            inside = observe(way, closed, ins, i, lambda ins: walk(closed, ins, observing))
         _, carry = step((i, start)) if way.inline else stepwise(i, step, (i, start))
-        if copied is not None:
-            say_if_step_differs(body, carry, copied)
-        pred = going_on(i + 1, carry)
+        pred = going_on(i + 1, carry, running)
+        fired: dict[Any, Any] = {}
         if crossings.watched:
 
             def again(around: Around) -> None:
@@ -83,7 +86,12 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
             silent = emitters(own_marks(body), silent=True)
             mask = masks(silent[0], running)
-            crossings.watch(i, None, lambda lanes: mask, reader(start), reader(carry), again)
+            fired = crossings.watch(i, None, lambda lanes: mask, reader(start), reader(carry), again)
+        if crossings.keepers:
+            inside = inside | fires_inline(way, closed, [*body_consts, *start])
+        fired = {e.key: fired.get(e.key, False) | inside for e in crossings.keepers}
+        of_step = lambda emitter: masks(emitter, running)  # noqa: E731
+        rings = crossings.keep(rings, i, i + 1, ~pred.any(), of_step, reader(carry), fired)
         ran = [masks(emitter, running) for emitter in crossings.emitters]
         events = [
             n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
@@ -91,11 +99,12 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         ]
         for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
             crossings.step(emitter, i, i + 1, ~pred.any(), mask, n, reader(carry))
-        return i + 1, carry, pred, events
+        return i + 1, carry, pred, events, rings
 
     first = going_on(jnp.int32(0), carry)
-    state = (jnp.int32(0), carry, first, [jnp.int32(0) for _ in crossings.emitters])
-    count, carry, _, _ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
+    rings = crossings.start(lambda emitter: masks(emitter, first) is not None, reader(carry))
+    state = (jnp.int32(0), carry, first, [jnp.int32(0) for _ in crossings.emitters], rings)
+    count, carry, *_ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
     crossings.none(count, lambda emitter: masks(emitter, first))
     return list(carry)
 
