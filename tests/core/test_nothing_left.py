@@ -172,8 +172,8 @@ def test_ctrl_c_in_a_long_loop() -> None:
         recorder = None
         threading.Thread(target=press, daemon=True).start()
         try:
-            with tap.record(select="c", sample_every=100) as recorder:
-                jax.block_until_ready(f(1.0))
+            with tap.record(select=lambda leaves: leaves[1][0], sample_every=100) as recorder:
+                jax.block_until_ready(f(jnp.ones(1000)))
         except BaseException as error:
             print(type(error).__name__, len(recorder.events) > 10, vars(scan_p).get("bind"), flush=True)
         os._exit(0)
