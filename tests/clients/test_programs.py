@@ -60,8 +60,8 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
     return Outcome(program, bare, seen, everything, glimpsed, little, after, late, effects)
 
 
-# An inner loop is seen in a copy of the step around it, which may round differently in some last bit. In a sampler, whether
-# a trajectory ends can hang on that: so many of its tens of thousands of steps may be more or less than it took.
+# An inner loop is seen in a copy of the step around it, which may round differently in some last bit. In a sampler,
+# whether a trajectory ends can hang on that: so many of its tens of thousands of steps may be missing or be too many.
 SLACK = 2
 
 

@@ -30,6 +30,7 @@ class Program:
       outputs: address of each scan that returns something, with the number of output events.
       waves: address of each sine and cosine, with the number of events of one call.
       marks: address of each marked value, with the number of events of one call.
+      cotangents: address of each loop whose carry is differentiated, if not all, with the number of backward events.
       smooth: whether it can be differentiated in reverse mode.
       forward: whether it can be differentiated in forward mode.
     """
@@ -39,6 +40,7 @@ class Program:
     outputs: dict[str, int] = dataclasses.field(default_factory=dict)
     waves: dict[str, int] = dataclasses.field(default_factory=dict)
     marks: dict[str, int] = dataclasses.field(default_factory=dict)
+    cotangents: dict[str, int] | None = None
     smooth: bool = True
     forward: bool = True
 
@@ -288,12 +290,12 @@ PROGRAMS: dict[str, Program] = {
     "captured": Program(captured, {"scan[0]": 5}, {"scan[0]": 5}, waves={"scan[0]/sin[0]": 5}),
     "fori": Program(fori, {"scan[0]": 5}, waves={"scan[0]/cos[0]": 5}),
     "fori_dynamic": Program(fori_dynamic, {"while[0]": 5}, waves={"while[0]/cos[0]": 5}, smooth=False),
-    "mapped": Program(mapped, {"scan[0]": 4}, {"scan[0]": 4}, waves={"scan[0]/sin[0]": 4}),
+    "mapped": Program(mapped, {"scan[0]": 4}, {"scan[0]": 4}, waves={"scan[0]/sin[0]": 4}, cotangents={}),
     "while": Program(while_, {"while[0]": 5}, waves={"while[0]/sin[0]": 5}, smooth=False),
     "while_by_value": Program(while_by_value, {"while[0]": 5}, smooth=False),
     "associative": Program(associative, {"scan[0]": 4}, {"scan[0]": 4}),
-    "in_custom_jvp": Program(in_custom_jvp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
-    "in_custom_vjp": Program(in_custom_vjp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}, forward=False),
+    "in_custom_jvp": Program(in_custom_jvp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}, cotangents={}),
+    "in_custom_vjp": Program(in_custom_vjp, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}, cotangents={}, forward=False),
     "in_checkpoint": Program(
         in_checkpoint, {"remat[0]/scan[0]": 3}, {"remat[0]/scan[0]": 3}, waves={"remat[0]/scan[0]/sin[0]": 3}
     ),

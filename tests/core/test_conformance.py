@@ -46,6 +46,11 @@ class Transform:
     needs: tuple[str, ...] = ()
     inside: str = ""
 
+    @property
+    def backward(self) -> bool:
+        """Whether it runs a gradient pass."""
+        return "smooth" in self.needs
+
 
 def grad(f: Any) -> Any:
     return jax.grad(loss(f))
@@ -71,6 +76,11 @@ TAPS: dict[str, dict[str, Any]] = {
     "carry": {},
     "carry and ys": {"select_ys": lambda leaves: tuple(leaves)},
     "equations": {"ops": (), "marks": (), "taps": [tap.on(["sin", "cos"], select=lambda outs: outs[0].sum())]},
+    "backward": {
+        "select": lambda leaves: (),
+        "marks": (),
+        "select_backward": lambda leaves: [jnp.sum(x) for x in leaves],
+    },
     "reduced, sampled": {"select": lambda leaves: [jnp.sum(jnp.isnan(x)) for x in floats(leaves)], "sample_every": 2},
 }
 
@@ -87,6 +97,12 @@ def counted(rec: tap.FlightRecorder, kind: str) -> dict[str, int]:
     return dict(collections.Counter(event.path for event in rec.events if event.kind == kind))
 
 
+def steps(rec: tap.FlightRecorder, kind: str) -> dict[str, int]:
+    """As `counted`, but all lanes of a step as one."""
+    seen = {(e.path, e.call, e.outer, e.step) for e in rec.events if e.kind == kind}
+    return dict(collections.Counter(path for path, *_ in seen))
+
+
 def cases() -> list[Any]:
     found = []
     for name, program in PROGRAMS.items():
@@ -100,6 +116,9 @@ def expected(program: Program, lens: str) -> dict[str, dict[str, int]]:
     """What one call of a program sends, by kind and address."""
     if lens == "equations":
         return {"primitive": program.waves}
+    if lens == "backward":
+        cotangents = program.loops if program.cotangents is None else program.cotangents
+        return {"carry": program.loops, "backward": cotangents}
     if lens == "carry and ys":
         return {"carry": program.loops, "output": program.outputs, "mark": program.marks}
     return {"carry": program.loops, "mark": program.marks}
@@ -114,7 +133,9 @@ def test_same_bits_and_every_step(program: Program, transform: Transform) -> Non
     bare = bits(f(argument))
     for name, lens in TAPS.items():
         # Carries alone, and sampling, are the same work for every transform: two of them will do.
-        if name not in ("carry and ys", "equations") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
+        if name in ("carry", "reduced, sampled") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
+            continue
+        if name == "backward" and not transform.backward:
             continue
         with tap.record(**lens) as rec:
             result = f(argument)
@@ -123,6 +144,9 @@ def test_same_bits_and_every_step(program: Program, transform: Transform) -> Non
         if name == "reduced, sampled":
             continue
         found = {kind: counted(rec, kind) for kind in KINDS}
+        if name == "backward":
+            # What this lens selects of a carry has no lanes, nor has a cotangent that is the same for all.
+            found = {kind: {path: n * lanes for path, n in steps(rec, kind).items()} for kind in KINDS}
         want = {kind: {path: n * lanes for path, n in paths.items()} for kind, paths in expected(program, name).items()}
         if transform.inside:
             for kind in KINDS:

@@ -245,7 +245,7 @@ def _payload(
 
     arrays = over_lanes(params["layers"], len(values), one_lane)(list(values))
     lanes = lanes_of(params["layers"]) if arrays else ()
-    columns = tuple(_column(site, name) for name in shape["columns"])
+    columns = _columns(listener, site, shape["columns"])
     site = dataclasses.replace(site, total=total)
     return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], columns)
 
@@ -259,6 +259,11 @@ def _value(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
     return tuple(seen) if isinstance(seen, Leaves) else seen
 
 
-def _column(site: Site, name: str) -> str:
-    """A value with no name of its own is called after its equation or mark."""
-    return f"{site.op}{name.removeprefix('value')}" if name == "value" or name.startswith("value_") else name
+def _columns(listener: Listener, site: Site, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What the leaves of a value are called in a table: one with no name of its own after its equation or mark."""
+    chosen = listener.selection.function is not None or listener.selection.names is not None
+    if site.kind in ("carry", "output", "backward") and not chosen and len(names) == len(site.names):
+        return site.names
+    if len(names) == 1 and names[0] == "value_0":
+        return (site.op,)
+    return tuple(f"{site.op}{n.removeprefix('value')}" if n == "value" or n.startswith("value_") else n for n in names)
