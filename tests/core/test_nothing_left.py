@@ -170,10 +170,12 @@ def test_ctrl_c_in_a_long_loop() -> None:
             os._exit(9)
 
         recorder = None
+        # An input that is not ready lets JAX run the program on another thread, and then nothing interrupts it.
+        start = jax.block_until_ready(jnp.ones(1000))
         threading.Thread(target=press, daemon=True).start()
         try:
             with tap.record(select=lambda leaves: leaves[1][0], sample_every=100) as recorder:
-                jax.block_until_ready(f(jnp.ones(1000)))
+                jax.block_until_ready(f(start))
         except BaseException as error:
             print(type(error).__name__, len(recorder.events) > 10, vars(scan_p).get("bind"), flush=True)
         os._exit(0)

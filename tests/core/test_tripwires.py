@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 
 import jaxtap as tap
+from jaxtap._router import settle
 
 SIZES = (4, 2000)
 WATCH = tap.watch_nan()
@@ -164,7 +165,7 @@ def test_lines(capfd: Any) -> None:
     line = "[tap] FAIL scan[0]/log[0] 3/5: NaN/Inf: test_tripwires.py:"
     tap.verbose(logs, taps=[WATCH])(4.0)
     tap.verbose(logs, taps=[tap.trip(lambda leaves: leaves[0] < 0.0, label="negative", once=True)])(4.0)
-    jax.effects_barrier()
+    settle()
     first, second = capfd.readouterr().err.splitlines()
     assert first.startswith(line) and first.endswith("operands in [-1.119, -1.119]")
     assert second == "[tap] FAIL scan[0] 2/5: negative"
