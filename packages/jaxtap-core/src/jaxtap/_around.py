@@ -19,6 +19,7 @@ class Around:
       mask: which lanes are still running, or None where all are.
       seals: whether the backend compiles loops as one piece, so that they need sealing.
       twin: whether this is a copy, of a loop or of a step, that is made for its events.
+      returned: the stacked outputs that the loop itself has returned, where this is a copy of it; else None.
       hunt: the search for the equation that has made a value that is not finite, or None; within one, nothing else is
         sent.
     """
@@ -30,14 +31,17 @@ class Around:
     seals: bool = False
     twin: bool = False
     hunt: Any = None
+    returned: Any = None
 
     def inside(self, step: Any, total: int | None) -> Around:
         """The surroundings of what lies in a loop's body."""
-        return dataclasses.replace(self, steps=(*self.steps, step), total=total)
+        return dataclasses.replace(self, steps=(*self.steps, step), total=total, returned=None)
 
     def observing(self, step: Any, total: int | None) -> Around:
         """The same, in a copy of the step that is made for its events."""
-        return dataclasses.replace(self, steps=(*self.steps, step), total=total, twin=True)
+        return dataclasses.replace(
+            self, steps=(*self.steps, step), total=total, twin=True, returned=None, constants=None
+        )
 
 
 def aligned(around: Around, lanes: tuple[int, ...]) -> Any:

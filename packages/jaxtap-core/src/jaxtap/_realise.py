@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jax.interpreters import mlir
+from jax.interpreters import partial_eval as pe
 
 from jaxtap import _points
 from jaxtap._announce import has_listeners
@@ -24,6 +25,7 @@ from jaxtap._jaxprs import (
     scan_p,
     while_p,
 )
+from jaxtap._liveness import keep_whole, remembering
 from jaxtap._mark import has_marks, has_points, mark_p
 from jaxtap._scan import realise_scan
 from jaxtap._walk import is_plain, loop_rules, realise
@@ -69,6 +71,7 @@ def install() -> None:
     for primitive, realise_loop in ((scan_p, realise_scan), (while_p, realise_while)):
         loop_rules[primitive] = realise_loop
         mlir.register_lowering(primitive, _realising(primitive, _present_rule(primitive)))
+        pe.dce_rules[primitive] = remembering(primitive, pe.dce_rules.get(primitive, keep_whole))
     # Not cached, an equation is lowered where it stands, and what leads to its operands can be seen. The text that
     # comes out is the same.
     mlir.register_lowering(jit_p, _in_place(_present_rule(jit_p)), cacheable=False)

@@ -9,7 +9,8 @@ from jax import lax
 
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings
-from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts
+from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
+from jaxtap._liveness import live
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Read
 from jaxtap._seal import stepwise
@@ -36,6 +37,7 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     crossings = Crossings(own_marks(body), around)
     late = _late_outputs(crossings, body, num_consts, num_carry)
     way = way_of(closed, around)
+    read_xs = live(scan_p, params).inputs[num_consts + num_carry :]
 
     backward = is_backward(body)
 
@@ -53,7 +55,8 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         )
         fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
         state = fixed | dict(zip(carry_vars, carry, strict=True))
-        outs = {var: Slice(_index, ys, place(i)) for var, ys in zip(y_vars, yss, strict=True) if not is_literal(var)}
+        stacked = yss if around.returned is None else around.returned
+        outs = {v: Slice(_index, ys, place(i)) for v, ys in zip(y_vars, stacked, strict=True) if not is_literal(v)}
         outs |= dict(zip(late, kept, strict=True))
 
         def read(mark: Any) -> list[Any]:
@@ -64,7 +67,13 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
 
     def step(state: Any) -> Any:
         i, carry, yss, _ = state
-        ins = [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
+        # An input that only marks read is no part of the program's own step.
+        own = [way.inline or read for read in read_xs]
+        ins = [
+            *sunk(const_values, known),
+            *carry,
+            *(_index(x, place(i)) if r else None for x, r in zip(xs, own, strict=True)),
+        ]
         outs, kept = (
             walk(closed, ins, around.inside(shown(i), length), late)
             if way.inline

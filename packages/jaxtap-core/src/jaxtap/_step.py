@@ -13,8 +13,9 @@ from jax import lax
 from jaxtap._announce import has_listeners, only_trips, sends
 from jaxtap._around import Around
 from jaxtap._detect import would_fire
-from jaxtap._jaxprs import as_function, inner, rewrap, subjaxprs, unnamed
-from jaxtap._mark import has_points, quiet, strip
+from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._liveness import evaluated
+from jaxtap._mark import has_points
 from jaxtap._seal import is_pure, sealed, unshared
 
 
@@ -51,18 +52,8 @@ def way_of(closed: Any, around: Around) -> Way:
 
 def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
     """Evaluate a jaxpr without its marks; also the values of the variables in `want`."""
-    jaxpr = strip(closed)
-    if want:
-        extended = inner(jaxpr)
-        jaxpr = rewrap(jaxpr, extended.replace(outvars=[*extended.outvars, *want], debug_info=unnamed(extended)))
-    run = as_function(jaxpr)
-    outs = (jax.jit(run) if call else run)(*ins)
+    outs = evaluated(closed, ins, want, call)
     return outs[: len(outs) - len(want)], outs[len(outs) - len(want) :]
-
-
-def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
-    """The results of a loop as it is without any lens."""
-    return primitive.bind(*args, **quiet(params))
 
 
 def fires_inline(way: Way, closed: Any, ins: Sequence[Any]) -> Any:

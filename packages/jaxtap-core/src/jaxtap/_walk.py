@@ -23,12 +23,13 @@ from jaxtap._jaxprs import (
     jit_p,
     map_subjaxprs,
     remat_p,
+    scan_counts,
     scan_p,
     subjaxprs,
 )
+from jaxtap._liveness import bare, live
 from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, own_marks, strip
 from jaxtap._seal import is_pure, is_tiny, unshared
-from jaxtap._step import bare
 
 # How a marked loop is realised, by its primitive: `(params, args, around) -> results`.
 loop_rules: dict[Any, Callable[..., list[Any]]] = {}
@@ -46,7 +47,9 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     once = primitive is scan_p and params["length"] == 1
     unrolled = primitive is scan_p and params["unroll"] != 1
     tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
-    if (unrolled or once or tiny) and not around.twin and all(map(is_pure, bodies)):
+    # What leads to no result is not computed without a lens. Where someone looks at it, a copy has it.
+    idle = not all(live(primitive, params).carry)
+    if (unrolled or once or tiny or idle) and not around.twin and all(map(is_pure, bodies)):
         # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
         # copy beside it sends the events.
         results, args = bare(primitive, params, args), unshared(args)
@@ -59,7 +62,8 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
 
             lax.cond(fires(primitive, copy, args), send, lambda: None)
         else:
-            realise(primitive, copy, args, apart)
+            returned = results[scan_counts(params)[1] :] if primitive is scan_p else []
+            realise(primitive, copy, args, dataclasses.replace(apart, returned=returned))
         return results
     return loop_rules[primitive](params, list(args), around)
 
