@@ -70,7 +70,7 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         # An input that only marks read is no part of the program's own step.
         own = [way.inline or read for read in read_xs]
         ins = [
-            *sunk(const_values, known),
+            *const_values,
             *carry,
             *(_index(x, place(i)) if r else None for x, r in zip(xs, own, strict=True)),
         ]
