@@ -1,4 +1,4 @@
-"""The two places where jaxtap leans on names inside JAX: these tests fail when those move."""
+"""The places where jaxtap leans on names inside JAX: these tests fail when those move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 import jaxtap as tap
-from jaxtap import _pruned
+from jaxtap import _jit_frames, _pruned
 from jaxtap._jaxprs import scan_p, while_p
 
 
@@ -50,3 +50,36 @@ def test_a_frame_that_has_changed_is_no_error(monkeypatch: Any) -> None:
         lax.scan(lambda s, x: ((s[0] + x, s[1]), None), (0.0, 1.0), jnp.arange(3.0))
     assert len(rec.events) == 3 and len(rec.events[0].value) == 1
     assert jax.numpy is jnp
+
+
+def test_the_frames_of_jit_are_found() -> None:
+    """Which function is compiled, and with which arguments, is read from local variables of JAX's jit."""
+    calls: list[Any] = []
+
+    def listen(event: str, duration_secs: float, **kwargs: Any) -> None:
+        if kwargs.get("fun_name") in ("watched", "jit(watched)"):
+            calls.append(_jit_frames.traced_call() if "trace" in event else _jit_frames.compiled_call())
+
+    def watched(x: Any, n: int, *, flag: bool) -> Any:
+        return x * n
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        jax.jit(watched, static_argnums=1, static_argnames="flag", donate_argnames="x")(jnp.ones(3), 2, flag=True)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    traced, lowered, compiled = calls
+    assert traced.jaxpr.eqns and lowered.jaxpr is None and lowered == compiled
+    for call in (traced, compiled):
+        assert call.function is watched and call.args[1:] == (2,) and call.kwargs == {"flag": True}
+        assert call.static_argnums == (1,) and "flag" in call.static_argnames
+        assert call.options["donate_argnames"] == "('x',)" and "None" not in call.options["inline"]
+        assert call.source.startswith("watched at ") and "test_private.py" in call.source
+
+
+def test_frames_of_jit_that_have_changed_are_no_error(monkeypatch: Any) -> None:
+    monkeypatch.setattr(_jit_frames, "_MODULE", "elsewhere")
+    with tap.compiles() as log:
+        jax.jit(lambda x: x + 1)(jnp.ones(3))
+    row = log.of("<lambda>")[0]
+    assert row.compile_seconds is not None and not row.arguments and not row.source

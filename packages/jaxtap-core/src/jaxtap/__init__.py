@@ -2,6 +2,8 @@
 
 from jaxtap._api import emergency_restore, original_scan, record, verbose
 from jaxtap._clash import warn_of_clash as _warn_of_clash
+from jaxtap._compile_log import Compile, CompileLog
+from jaxtap._compiles import compiles
 from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
@@ -14,10 +16,14 @@ from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._reducers import Reducer, health, histogram, norm, stats
 from jaxtap._report import LoopReport, PointReport, Report
+from jaxtap._retrace import Change
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._version import __version__
 
 __all__ = [
+    "Change",
+    "Compile",
+    "CompileLog",
     "Equation",
     "Equations",
     "Events",
@@ -37,6 +43,7 @@ __all__ = [
     "TapEvent",
     "Tripped",
     "__version__",
+    "compiles",
     "emergency_restore",
     "health",
     "histogram",

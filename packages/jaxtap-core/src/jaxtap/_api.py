@@ -10,7 +10,7 @@ from typing import Any, Literal, overload
 import jax
 from jax.core import Tracer
 
-from jaxtap import _active
+from jaxtap import _active, _compiles
 from jaxtap._config import (
     OPS,
     THREADS,
@@ -412,7 +412,8 @@ def record(
 
 
 def emergency_restore() -> None:
-    """Close every lens, in whatever state it is, as after a crash in an interactive session."""
+    """Close every lens and log, in whatever state it is, as after a crash in an interactive session."""
+    _compiles.forget()
     hooks.release(all_of_them=True)
     _active.forget()
 

@@ -30,6 +30,12 @@ def source_of_call(source_info: Any) -> str:
     return _short(source_info_util.summarize(source_info))
 
 
+def source_of_text(text: str) -> str:
+    """`"file.py:42 (function)"` of what JAX writes as `"function at /path/file.py:42"`, or as a call site."""
+    found = re.fullmatch(r"(.*) at (.*):(\d+)", text)
+    return f"{os.path.basename(found[2])}:{found[3]} ({found[1]})" if found else _short(text)
+
+
 def _short(call_site: str) -> str:
     found = re.fullmatch(r"(.*?):(\d+)(?::\d+)? \((.*)\)", call_site)
     return f"{os.path.basename(found[1])}:{found[2]} ({found[3]})" if found else call_site
