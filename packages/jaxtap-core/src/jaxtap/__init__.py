@@ -17,6 +17,9 @@ from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._reducers import Reducer, health, histogram, norm, stats
 from jaxtap._report import LoopReport, PointReport, Report
 from jaxtap._retrace import Change
+from jaxtap._stages import Stages, stages
+from jaxtap._stages_diff import StageChange, StagesDiff
+from jaxtap._stations import CompiledStage, LoweredStage, TracedStage, Value
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._version import __version__
 
@@ -24,6 +27,7 @@ __all__ = [
     "Change",
     "Compile",
     "CompileLog",
+    "CompiledStage",
     "Equation",
     "Equations",
     "Events",
@@ -35,13 +39,19 @@ __all__ = [
     "Loop",
     "LoopReport",
     "Loops",
+    "LoweredStage",
     "PointReport",
     "PrimitiveTap",
     "Reducer",
     "Report",
     "SelectError",
+    "StageChange",
+    "Stages",
+    "StagesDiff",
     "TapEvent",
+    "TracedStage",
     "Tripped",
+    "Value",
     "__version__",
     "compiles",
     "emergency_restore",
@@ -56,6 +66,7 @@ __all__ = [
     "print",
     "read_jsonl",
     "record",
+    "stages",
     "stats",
     "trip",
     "verbose",

@@ -178,29 +178,29 @@ def _argument(name: str, value: Any, is_static: bool, by_keyword: bool) -> Argum
 def _leaf_type(leaf: Any) -> LeafType:
     aval = jax.typeof(leaf)
     return LeafType(
-        dtype=_short(str(getattr(aval, "dtype", type(leaf).__name__))),
+        dtype=short_dtype(str(getattr(aval, "dtype", type(leaf).__name__))),
         shape=tuple(getattr(aval, "shape", ())),
         weak=bool(getattr(aval, "weak_type", False)),
         sharding=_sharding(leaf),
     )
 
 
-def _short(dtype: str) -> str:
+def short_dtype(dtype: str) -> str:
     """`float32` as `f32`, the way jaxprs print it."""
     return re.sub(r"^(bf|f|u|c|i)(?:loat|int|omplex|nt)(?=\d)", r"\1", dtype)
 
 
 def _sharding(leaf: Any) -> str:
-    if not getattr(leaf, "committed", False):
-        return ""
-    sharding = leaf.sharding
-    if isinstance(sharding, jax.sharding.NamedSharding):
-        mesh = sharding.mesh
-        axes = ", ".join(
-            f"{n}={s}:{t.name}" for n, s, t in zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
-        )
-        return f"P{tuple(sharding.spec)} over ({axes})"
-    return ", ".join(sorted(map(str, sharding.device_set)))
+    return sharding_text(leaf.sharding) if getattr(leaf, "committed", False) else ""
+
+
+def sharding_text(sharding: Any) -> str:
+    """A sharding, short: its partition and the mesh, or its devices."""
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        return ", ".join(sorted(map(str, sharding.device_set)))
+    mesh = sharding.mesh
+    names = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    return f"P{tuple(sharding.spec)} over ({', '.join(f'{name}={size}:{kind.name}' for name, size, kind in names)})"
 
 
 def _context() -> dict[str, str]:
