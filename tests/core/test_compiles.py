@@ -243,6 +243,38 @@ def test_functions_that_share_a_line_under_a_wrapper_are_different_ones() -> Non
     assert [row.cause for row in log if not row.of_jax] == ["first"] * 3
 
 
+def test_callable_objects_partials_and_tracers() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.scale = 2.0
+
+        def __call__(self, v: Any) -> Any:
+            return v * self.scale
+
+    class Deeper(Model):
+        pass
+
+    def power(n: Any, v: Any) -> Any:
+        return v**n
+
+    with tap.compiles() as log:
+        for model in (Model(), Model(), Deeper()):
+            jax.jit(model)(X)
+        for n in (2.0, 3.0):
+            jax.jit(functools.partial(power, n))(X)
+        inner = jax.jit(lambda v: v + 1)
+        jax.vmap(inner)(X)
+        jax.vmap(inner)(X[:2])
+        jax.grad(jax.jit(lambda v: (v**2).sum()))(X)
+    rows = [row for row in log if not row.of_jax]
+    models = [(row.name, row.number, row.cause) for row in rows[:3]]
+    assert models == [("Model", 1, "first"), ("Model", 2, "function"), ("Deeper", 3, "function")]
+    assert all(row.arguments == (("v", "f32[32,4]"),) for row in rows[:5])
+    assert "the same line made it again" in rows[1].reason and "the same line made it again" in rows[4].reason
+    mapped = [row for row in rows[5:] if row.arguments == (("v", "f32[4]"),)]
+    assert mapped and all(row.number == 0 for row in mapped)
+
+
 def test_what_is_only_compiled_again() -> None:
     f = jitted()
     with tap.compiles() as log:
@@ -250,7 +282,7 @@ def test_what_is_only_compiled_again() -> None:
         jax.jit(f.__wrapped__, donate_argnums=0, keep_unused=True)(jnp.array(X))
     again = log.of("train_step")[1]
     assert (again.number, again.trace_seconds, again.cause) == (0, None, "options")
-    assert "compiled again, not traced again: jit option donate_argnums () → (0,)" in again.reason
+    assert "train_step compiled again: jit option donate_argnums () → (0,)" in again.reason
 
 
 def test_a_call_that_has_its_program_is_silent() -> None:

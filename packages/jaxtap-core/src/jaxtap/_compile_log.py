@@ -22,8 +22,8 @@ class Compile:
       source: where the function was written, as `"file.py:17 (train_step)"`; empty where JAX does not say.
       called_from: the line that called it.
       arguments: name and type of each leaf of its arguments, and the values of static arguments.
-      number: which trace of that function it is, from 1, counted since the log was opened; 0 where JAX had the trace
-        already, and only lowered or compiled again.
+      number: which trace of that function it is, from 1, counted since the log was opened; 0 where JAX told of no
+        trace: it had one already, and only lowered or compiled again, or the call is under `vmap` or `grad`.
       changes: what made JAX trace or compile it again; empty for the first time.
       trace_seconds: how long tracing took, with all that was compiled on the way; None where it was not traced.
       lowering_seconds: how long it took to write the jaxpr as StableHLO; None where it was not lowered.
@@ -63,7 +63,7 @@ class Compile:
         """Why it was made, in a sentence."""
         if not self.changes:
             return f"{self.name}: first time in this log"
-        what = f"traced again ({_ordinal(self.number)} time)" if self.number else "compiled again, not traced again"
+        what = f"traced again ({_ordinal(self.number)} time)" if self.number else "compiled again"
         return f"{self.name} {what}: {', '.join(dict.fromkeys(map(str, self.changes)))}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -23,7 +24,7 @@ from jaxtap._config import THREADS, check_count
 from jaxtap._guard import Guard, say
 from jaxtap._jit_frames import JitCall, compiled_call, traced_call
 from jaxtap._retrace import Change, changes
-from jaxtap._signature import Signature, identity, signature
+from jaxtap._signature import Signature, identity, name_of, signature
 from jaxtap._sources import source_of_text
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
@@ -31,14 +32,15 @@ _LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILE = "/jax/core/compile/backend_compile_duration"
 _CACHE = "/jax/compilation_cache/"
 _NOT_OF_USERS = (os.path.dirname(jax.__file__), os.path.dirname(__file__))
-# How many calls of one function are kept to compare new ones with.
-_HISTORY = 64
+# How many calls of one function are kept to compare new ones with: the comparison is part of each compile.
+_HISTORY = 16
 
 
 @dataclasses.dataclass
 class _Station:
-    """A row on its way from one station to the next."""
+    """A row on its way from one station to the next, and the name that JAX has for it."""
 
+    name: str
     row: Compile
     index: int | None = None
     calls_host: bool | None = None
@@ -59,47 +61,64 @@ class _Function:
         return found
 
 
-class Compiles:
-    """A log of compiles over a block of code, from `with jaxtap.compiles() as log:`."""
+class Listener:
+    """Hears JAX's event bus while it is open, and writes what it hears into a log.
 
-    def __init__(self, alert_after: int | None, everywhere: bool) -> None:
-        self._alert_after, self._everywhere = alert_after, everywhere
-        self._log: CompileLog | None = None
+    Attributes:
+      log: the log.
+    """
+
+    def __init__(
+        self,
+        log: CompileLog,
+        alert_after: int | None = None,
+        everywhere: bool = False,
+        on_compile: Callable[[Compile], None] | None = None,
+    ) -> None:
+        self.log = log
+        self._alert_after, self._everywhere, self._on_compile = alert_after, everywhere, on_compile
         self._guard = Guard()
-
-    def __enter__(self) -> CompileLog:
-        if self._log is not None:
-            raise RuntimeError("this log is open already; call jaxtap.compiles(...) again for another.")
-        self._log = log = CompileLog()
-        self._thread = threading.get_ident()
         self._lock = threading.RLock()
+        # How often it is open in each thread.
+        self._open: collections.Counter[int] = collections.Counter()
         self._functions: dict[Any, _Function] = {}
         self._jaxprs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._under_way: dict[int, list[_Station]] = {}
         self._cache_events: dict[int, set[str]] = {}
-        monitoring.register_event_listener(self._on_event)
-        monitoring.register_event_duration_secs_listener(self._on_duration)
-        monitoring.register_scalar_listener(self._on_scalar)
-        _open.append(self)
-        return log
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._log is None:
-            return
-        self._log = None
-        if self in _open:
-            _open.remove(self)
-        # Whoever has cleared all listeners in the block has taken these, too.
-        with contextlib.suppress(AssertionError, ValueError):
-            monitoring.unregister_event_listener(self._on_event)
-        with contextlib.suppress(AssertionError, ValueError):
-            monitoring.unregister_event_duration_listener(self._on_duration)
-        with contextlib.suppress(AssertionError, ValueError):
-            monitoring.unregister_scalar_listener(self._on_scalar)
-        for memory in (self._functions, self._jaxprs, self._under_way, self._cache_events):
-            memory.clear()
+    def open(self) -> None:
+        """From here on this thread is heard, or all are."""
+        with self._lock:
+            self._open[threading.get_ident()] += 1
+            if self._open.total() > 1:
+                return
+            monitoring.register_event_listener(self._on_event)
+            monitoring.register_event_duration_secs_listener(self._on_duration)
+            monitoring.register_scalar_listener(self._on_scalar)
+            _open.append(self)
+
+    def close(self, thread: int | None = None) -> None:
+        """From here on it is not; `thread` is the one that has opened it, if it is not this one."""
+        with self._lock:
+            self._open -= collections.Counter({threading.get_ident() if thread is None else thread: 1})
+            if self._open:
+                return
+            if self in _open:
+                _open.remove(self)
+            # Whoever has cleared all listeners in the meantime has taken these, too.
+            with contextlib.suppress(AssertionError, ValueError):
+                monitoring.unregister_event_listener(self._on_event)
+            with contextlib.suppress(AssertionError, ValueError):
+                monitoring.unregister_event_duration_listener(self._on_duration)
+            with contextlib.suppress(AssertionError, ValueError):
+                monitoring.unregister_scalar_listener(self._on_scalar)
+            self._under_way.clear()
+            self._cache_events.clear()
+
+    def abandon(self) -> None:
+        """Close it, however often it is open."""
+        for thread in list(self._open.elements()):
+            self.close(thread)
 
     # --- What JAX tells -------------------------------------------------------------------------------------------
 
@@ -122,7 +141,7 @@ class Compiles:
             self._guard.failed("jaxtap.compiles", error)
 
     def _is_mine(self) -> bool:
-        return self._log is not None and (self._everywhere or threading.get_ident() == self._thread)
+        return bool(self._open) and (self._everywhere or threading.get_ident() in self._open)
 
     # --- The stations ---------------------------------------------------------------------------------------------
 
@@ -130,13 +149,13 @@ class Compiles:
         call = traced_call()
         row = Compile(name, time=time.time() - seconds, trace_seconds=seconds)
         if call is None:
-            station = _Station(row)
+            station = _Station(name, row)
         elif call.jaxpr in self._jaxprs:
             # JAX has looked and found its trace: only what comes of it is worth a row.
             return
         else:
             self._jaxprs.add(call.jaxpr)
-            station = _Station(self._described(row, call, is_new=True), calls_host=calls_host(call.jaxpr))
+            station = _Station(name, self._described(row, call, is_new=True), calls_host=calls_host(call.jaxpr))
         self._stations().append(station)
         self._put(station)
         self._alert(station.row, call)
@@ -153,10 +172,11 @@ class Compiles:
         station.row = dataclasses.replace(station.row, compile_seconds=seconds, cache=cache, cache_note=note)
         self._put(station)
         self._stations().remove(station)
+        if self._on_compile is not None:
+            self._on_compile(station.row)
 
     def _put(self, station: _Station) -> None:
-        if self._log is not None:
-            station.index = self._log.put(station.index, station.row)
+        station.index = self.log.put(station.index, station.row)
 
     def _stations(self) -> list[_Station]:
         return self._under_way.setdefault(threading.get_ident(), [])
@@ -164,13 +184,13 @@ class Compiles:
     def _station(self, name: str, waits: Callable[[Compile], bool], seconds: float) -> _Station:
         """The row that has come from the station before, or a new one, of a program that was traced before."""
         for station in reversed(self._stations()):
-            if station.row.name == name and waits(station.row):
+            if station.name == name and waits(station.row):
                 return station
         row = Compile(name, time=time.time() - seconds)
         call = compiled_call()
         if call is not None and getattr(call.function, "__name__", name) == name:
             row = self._described(row, call, is_new=False)
-        station = _Station(row)
+        station = _Station(name, row)
         self._stations().append(station)
         return station
 
@@ -184,6 +204,7 @@ class Compiles:
         new = signature(call)
         return dataclasses.replace(
             row,
+            name=name_of(call.function, row.name),
             source=source,
             called_from=source_of_text(source_info_util.summarize(source_info_util.current())),
             arguments=new.shapes(),
@@ -209,13 +230,35 @@ def _bare(name: str) -> str:
     return found[1] if found else name
 
 
-_open: list[Compiles] = []
+_open: list[Listener] = []
 
 
 def forget() -> None:
     """Close every log."""
-    for log in list(_open):
-        log.__exit__(None, None, None)
+    for listener in list(_open):
+        listener.abandon()
+
+
+class Compiles:
+    """A log of compiles over a block of code, from `with jaxtap.compiles() as log:`."""
+
+    def __init__(self, alert_after: int | None, everywhere: bool) -> None:
+        self._alert_after, self._everywhere = alert_after, everywhere
+        self._listener: Listener | None = None
+
+    def __enter__(self) -> CompileLog:
+        if self._listener is not None:
+            raise RuntimeError("this log is open already; call jaxtap.compiles(...) again for another.")
+        self._listener = Listener(CompileLog(), self._alert_after, self._everywhere)
+        self._listener.open()
+        return self._listener.log
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.abandon()
 
 
 def compiles(*, alert_after: int | None = None, threads: str = "own") -> Compiles:

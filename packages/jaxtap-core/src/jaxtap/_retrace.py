@@ -84,7 +84,7 @@ def _distance(found: list[Change]) -> int:
 
 
 def _redefined(new: Signature, old: Signature) -> Change:
-    if new.code is not None and new.code is old.code:
+    if len(new.codes) == len(old.codes) and all(a is b for a, b in zip(new.codes, old.codes, strict=True)):
         note = "the same line made it again: a lambda, closure, method or partial, made in a loop or at each call"
     else:
         note = "the same line was run again, or holds several functions"

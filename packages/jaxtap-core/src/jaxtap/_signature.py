@@ -6,10 +6,11 @@ import dataclasses
 import inspect
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from jaxtap import _active
 from jaxtap._jit_frames import JitCall
@@ -72,14 +73,14 @@ class Signature:
 
     Attributes:
       function: gives the function object, or None when it is gone.
-      code: the instructions of that function.
+      codes: the instructions of that function, and of those that it wraps.
       arguments: the arguments by name.
       options: the options of `jit`.
       context: configuration options, and what else is entered around the call.
     """
 
     function: Callable[[], Any]
-    code: Any
+    codes: tuple[Any, ...]
     arguments: dict[str, Argument]
     options: dict[str, str]
     context: dict[str, str]
@@ -99,31 +100,42 @@ def cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
-def identity(function: Any) -> tuple[str, ...]:
-    """What stays the same when a function is defined again: where it and all that wraps it were written."""
-    places: list[str] = []
-    while function is not None and len(places) < 20:
-        code = code_of(function)
-        places.append(f"{code.co_filename}:{code.co_firstlineno}" if code is not None else type(function).__qualname__)
+def _layers(function: Any) -> Iterator[Any]:
+    """A function and what it wraps, outermost first."""
+    for _ in range(20):
+        if function is None:
+            return
+        yield function
         names: dict[str, Any] = getattr(function, "__dict__", None) or {}
         function = names.get("__wrapped__") or getattr(function, "func", None)
-    return tuple(places)
 
 
-def code_of(function: Any) -> Any:
+def identity(function: Any) -> tuple[str, ...]:
+    """What stays the same when a function is defined again: where it and all that it wraps was written."""
+    codes = [(layer, _code(layer)) for layer in _layers(function)]
+    return tuple(type(f).__qualname__ if c is None else f"{c.co_filename}:{c.co_firstlineno}" for f, c in codes)
+
+
+def _code(function: Any) -> Any:
     """The instructions of a function, method or callable object; None where they are not Python's."""
-    for candidate in (function, getattr(function, "__func__", None), vars(type(function)).get("__call__")):
+    methods = (vars(kind).get("__call__") for kind in type(function).__mro__)
+    for candidate in (function, getattr(function, "__func__", None), *methods):
         code = getattr(candidate, "__code__", None)
         if code is not None:
             return code
     return None
 
 
+def name_of(function: Any, name: str) -> str:
+    """The name that JAX has for a function, or that of its class where it has none."""
+    return type(function).__name__ if name.startswith("<unnamed") else name
+
+
 def signature(call: JitCall) -> Signature:
     """The signature of a call."""
     return Signature(
         function=_weakly(call.function),
-        code=code_of(call.function),
+        codes=tuple(map(_code, _layers(call.function))),
         arguments=_arguments(call),
         options=call.options,
         context=_context(),
@@ -191,7 +203,10 @@ def short_dtype(dtype: str) -> str:
 
 
 def _sharding(leaf: Any) -> str:
-    return sharding_text(leaf.sharding) if getattr(leaf, "committed", False) else ""
+    # Under `vmap` and the like, an argument is no array yet.
+    if isinstance(leaf, Tracer) or not getattr(leaf, "committed", False):
+        return ""
+    return sharding_text(leaf.sharding)
 
 
 def sharding_text(sharding: Any) -> str:
