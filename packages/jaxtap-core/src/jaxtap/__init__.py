@@ -21,6 +21,7 @@ from jaxtap._stages import Stages, stages
 from jaxtap._stages_diff import StageChange, StagesDiff
 from jaxtap._stations import CompiledStage, LoweredStage, TracedStage, Value
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
+from jaxtap._timeline import Run, Span, Timeline
 from jaxtap._version import __version__
 
 __all__ = [
@@ -44,11 +45,14 @@ __all__ = [
     "PrimitiveTap",
     "Reducer",
     "Report",
+    "Run",
     "SelectError",
+    "Span",
     "StageChange",
     "Stages",
     "StagesDiff",
     "TapEvent",
+    "Timeline",
     "TracedStage",
     "Tripped",
     "Value",

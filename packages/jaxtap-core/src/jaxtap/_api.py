@@ -26,7 +26,7 @@ from jaxtap._config import (
 )
 from jaxtap._guard import warn
 from jaxtap._intercept import hooks
-from jaxtap._lens import Lens, Opening, Tripped
+from jaxtap._lens import Lens, Opening, Tripped, with_listener
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
 from jaxtap._taps import PrimitiveTap
@@ -228,10 +228,16 @@ class Recording:
     """A lens over a block of code, from `with jaxtap.record(...) as rec:`."""
 
     def __init__(
-        self, view: View, host: Host, recorder: FlightRecorder, everywhere: bool, raises: bool = False
+        self,
+        view: View,
+        host: Host,
+        recorder: FlightRecorder,
+        everywhere: bool,
+        raises: bool = False,
+        traces: bool = False,
     ) -> None:
         self._view, self._host, self._recorder, self._everywhere = view, host, recorder, everywhere
-        self._raises = raises
+        self._raises, self._traces = raises, traces
         self._lens: Lens | None = None
 
     def __enter__(self) -> FlightRecorder:
@@ -239,6 +245,8 @@ class Recording:
             raise RuntimeError("this lens is open already; call jaxtap.record(...) again for another.")
         self._key, self._slot = _active.take_key(self._view)
         self._lens = Lens(self._view, self._host, self._recorder)
+        if self._traces:
+            with_listener(self._lens, self._recorder, self._everywhere)
         self._key.route(self._lens)
         self._lens.tapped = self._key.tapped
         self._opening = Opening(self._lens, self._key, self._everywhere)
@@ -295,6 +303,7 @@ def record(
     threads: Literal["own", "all"] = "own",
     capacity: int | None = None,
     raise_on_exit: bool = False,
+    trace: bool = False,
 ) -> Recording: ...
 @overload
 def record(
@@ -318,6 +327,7 @@ def record(
     alert: Alert | None = None,
     alert_once: bool = False,
     capacity: int | None = None,
+    trace: bool = False,
 ) -> tuple[Callable[..., Any], FlightRecorder]: ...
 def record(
     f: Callable[..., Any] | None = None,
@@ -342,6 +352,7 @@ def record(
     threads: str = "own",
     capacity: int | None = None,
     raise_on_exit: bool = False,
+    trace: bool = False,
 ) -> Recording | tuple[Callable[..., Any], FlightRecorder]:
     """Record what changes in loops: over a block of unmodified code, or around a function.
 
@@ -355,6 +366,10 @@ def record(
       capacity: keep only the newest this many events; None keeps all.
       raise_on_exit: in the block form, raise `Tripped` on leaving the block if a tripwire has fired. A tripwire
         itself never ends a program: that would change its result.
+      trace: also record what happens before programs run: an event of kind `"trace"` for each loop when it is traced,
+        with its address, source and the type of each leaf, and one of kind `"compile"` for each function that is
+        compiled, as `jaxtap.compiles` logs it. Then `rec.timeline()` tells trace, lowering, compile and execution
+        apart. What is sent while a program runs does not change.
 
     All other arguments are those of `verbose`. Outputs of scan steps are recorded if any of `on_ys`,
     `select_ys` and `alert_ys` is given. Carries are recorded unless all `taps` are tripwires (`watch_nan`, `trip`)
@@ -407,8 +422,9 @@ def record(
         last=last,
     )
     if f is None:
-        return Recording(view, host, recorder, threads == "all", raise_on_exit)
-    return _wrapped(f, Lens(view, host, recorder)), recorder
+        return Recording(view, host, recorder, threads == "all", raise_on_exit, trace)
+    lens = Lens(view, host, recorder)
+    return _wrapped(f, with_listener(lens, recorder) if trace else lens), recorder
 
 
 def emergency_restore() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-KINDS = ("carry", "output", "primitive", "mark", "backward")
+KINDS = ("carry", "output", "primitive", "mark", "backward", "trace", "compile")
+
+# Those that tell of programs before they run, with words for values.
+EARLY_KINDS = ("trace", "compile")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +24,9 @@ class TapEvent:
       total: trip count of the loop, None where it is not known beforehand (`while_loop`).
       kind: `"carry"` for the loop state after the step, `"output"` for what a scan step returns, `"primitive"` for
         the outputs of a tapped primitive, `"mark"` for a value that code has named, `"backward"` for the
-        cotangent of a loop's state after the step, or of a named value, in the gradient pass.
+        cotangent of a loop's state after the step, or of a named value, in the gradient pass; with `trace=True` also
+        `"trace"` for a loop that is traced, with the type of each leaf for a value, and `"compile"` for a program that
+        is compiled.
       lane: index under `vmap`, outermost first; `()` without `vmap`.
       outer: step of each enclosing loop, outermost first; `()` for an outermost loop.
       call: which execution of that address within this recording, from 0; for an equation or marked value in a loop,

@@ -13,6 +13,8 @@ import numpy as np
 
 from jaxtap import _active
 from jaxtap._accounts import Accounts
+from jaxtap._compile_log import Compile
+from jaxtap._compiles import Listener
 from jaxtap._config import Host, View
 from jaxtap._emit import Entry, HuntEntry, PointEntry, RingEntry
 from jaxtap._events import TapEvent
@@ -27,6 +29,7 @@ from jaxtap._recorder import FlightRecorder
 from jaxtap._records import Record, unpack, unpack_point
 from jaxtap._report import Report
 from jaxtap._router import router
+from jaxtap._trace_events import compile_event, trace_event
 
 # How many trips the error of `raise_on_exit` carries.
 TRIPS_KEPT = 1000
@@ -60,6 +63,7 @@ class Lens:
       loops_elsewhere: loops bound by threads that this lens does not see, while it was open.
       tapped: primitives of the equations that its programs hold marks of.
       warned: whether the user has been told that something is off.
+      listener: with `trace=True`, hears what is compiled.
     """
 
     def __init__(self, view: View, host: Host, recorder: FlightRecorder | None) -> None:
@@ -79,6 +83,8 @@ class Lens:
         self._turned: dict[Any, tuple[int, Any]] = {}
         # The events of tripwires that fired, the first ones.
         self.trips: list[TapEvent] = []
+        self.listener: Listener | None = None
+        self._traced: set[Any] = set()
         self._patient = True
         self._unknown: set[str] = set()
         self._calls_user = host.calls_user
@@ -93,10 +99,30 @@ class Lens:
 
     # --- While programs are lowered and run ------------------------------------------------------------------
 
-    def saw(self, path: str, site: Site) -> None:
+    def saw(self, path: str, mark: Any) -> None:
         """A loop was lowered while this lens was open."""
+        site: Site = mark.params["site"]
         with self._lock:
             self._accounts.saw(path, site)
+        if self.listener is not None and site.kind == "carry":
+            self._guard.call("a trace event", self._saw_types, path, mark)
+
+    def _saw_types(self, path: str, mark: Any) -> None:
+        event = trace_event(path, mark)
+        # A loop is looked at more than once while it is lowered.
+        seen = (path, event.total, *event.value.items())
+        if seen not in self._traced:
+            self._traced.add(seen)
+            self.deliver(event)
+
+    def deliver(self, event: TapEvent) -> None:
+        """An event that has not come from a device."""
+        self.digest()
+        if self.recorder is not None:
+            self.recorder.add(event, 1)
+        on_step = self.host.on_step
+        if on_step is not None:
+            router.put(lambda: self._guard.call("on_step", on_step, event))
 
     def _take_up(self, raw: Raw) -> None:
         entry, now, _, *arrays = raw
@@ -298,13 +324,14 @@ class Lens:
         with self._lock:
             loops, points, sites = self._accounts.report(), self._accounts.points(), self._accounts.sites()
         dropped = self.recorder.dropped if self.recorder is not None else 0
+        elsewhere, traces = self.loops_elsewhere, self.listener is not None
         return Report(
             loops=loops,
             points=points,
             dropped=dropped,
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
-            notes=notes(self.view, loops, points, self.tapped, sites, dropped, self.loops_elsewhere),
+            notes=notes(self.view, loops, points, self.tapped, sites, dropped, elsewhere, traces),
         )
 
 
@@ -317,9 +344,12 @@ class Opening:
 
     def __init__(self, lens: Lens, key: _active.Key, everywhere: bool = False) -> None:
         self._lens, self._key, self._everywhere = lens, key, everywhere
+        self._thread = threading.get_ident()
 
     def open(self) -> None:
         """From here on programs are seen."""
+        if self._lens.listener is not None:
+            self._lens.listener.open()
         hooks.acquire(not self._lens.view.only_loops)
         _active.enter(self._key, self._lens, self._everywhere)
 
@@ -327,3 +357,16 @@ class Opening:
         """From here on they are not."""
         _active.leave(self._key, self._lens, self._everywhere)
         hooks.release(not self._lens.view.only_loops)
+        if self._lens.listener is not None:
+            self._lens.listener.close(self._thread)
+
+
+def with_listener(lens: Lens, recorder: FlightRecorder, everywhere: bool = False) -> Lens:
+    """The lens, which from now on tells of what is traced and compiled while it is open."""
+
+    def tell(row: Compile) -> None:
+        if not row.of_jax:
+            lens.deliver(compile_event(row))
+
+    lens.listener = Listener(recorder.compiles, everywhere=everywhere, on_compile=tell)
+    return lens

@@ -21,18 +21,20 @@ def notes(
     sites: dict[tuple[str, str], Site],
     dropped: int,
     loops_elsewhere: int,
+    traces: bool = False,
 ) -> tuple[str, ...]:
     """The sentences, most telling first."""
     found: list[str] = []
+    others = bool(view.taps) or (traces and not view.ops)
     delivered = any(loop.executions for loop in loops)
-    if not loops and not points and not view.taps:
+    if not loops and not points and not others:
         found.append(_nothing_seen(loops_elsewhere))
     found += _untapped(view, tapped)
     found += _unmatched(view, sites) if loops else []
-    # Who asks for no loops but has taps looks at those alone.
+    # Who asks for no loops but has taps, or traces, looks at those alone.
     asked = bool(view.ops) and (view.select is not None or view.outputs is not None)
     seen = any(point.events for point in points)
-    if loops and not delivered and not found and not seen and (asked or not view.taps):
+    if loops and not delivered and not found and not seen and (asked or not others):
         found.append(_all_quiet(view, loops))
     for loop in loops:
         if loop.unfinished and loop.selected:

@@ -121,7 +121,7 @@ def _is_sent(key: Key, mark: Any, text: str) -> bool:
     site, view, lens = mark.params["site"], key.view, key.lens
     selection = view.select if site.kind == "carry" else view.outputs
     if lens is not None:
-        lens.saw(text, site)
+        lens.saw(text, mark)
     if selection is None or site.op not in view.ops:
         return False
     if site.kind == "output" and not site.names:

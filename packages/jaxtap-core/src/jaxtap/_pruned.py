@@ -2,8 +2,8 @@
 
 Both move carry leaves that the body passes through unchanged to the constants, and `scan` forwards outputs
 that merely are inputs. No public name says which, yet a user counts the leaves as written. So this file
-reads local variables of the two functions' frames. Where a
-name is gone, leaves are shown as they were bound, and `tests/core/test_pruned.py` fails.
+reads local variables of the two functions' frames. Where a name is gone, leaves are shown as they were bound,
+and `tests/core/test_private.py` fails.
 """
 
 from __future__ import annotations

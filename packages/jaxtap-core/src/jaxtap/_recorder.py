@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
+from jaxtap._compile_log import CompileLog
 from jaxtap._config import check_count
-from jaxtap._events import KINDS, TapEvent
+from jaxtap._events import EARLY_KINDS, KINDS, TapEvent
 from jaxtap._guard import warn
 from jaxtap._records import Record
 from jaxtap._report import Report
 from jaxtap._table import rows
+from jaxtap._timeline import Timeline, timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +60,7 @@ class FlightRecorder:
     Attributes:
       account: gives the report of the lens that fills this recorder.
       feed: lets that lens hand over what has arrived.
+      compiles: with `trace=True`, the programs that were compiled; otherwise empty.
 
     Raises:
       ValueError: if `capacity` is less than 1.
@@ -78,6 +81,7 @@ class FlightRecorder:
         self._dropped = 0
         self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self._dropped)
         self.feed: Callable[[], None] = lambda: None
+        self.compiles = CompileLog()
 
     @property
     def events(self) -> Events:
@@ -140,6 +144,13 @@ class FlightRecorder:
         """What was seen and what was not: loops, events expected and delivered, failures."""
         return self.account()
 
+    def timeline(self) -> Timeline:
+        """Where the time goes: trace, lowering, compile, then each outermost loop, with a forecast while it runs.
+
+        Stations are there for a recording with `trace=True`. May be asked for at any time, also by `on_step`.
+        """
+        return timeline(self.compiles, [event for event, _ in list(self.named())])
+
     def df(self, *, kind: str | None = None, path: str | None = None) -> pd.DataFrame:
         """The events as a table, one row an event.
 
@@ -149,8 +160,8 @@ class FlightRecorder:
         tuple, and the keys of a dictionary. Scalars are Python scalars, larger leaves stay arrays.
 
         Args:
-          kind: only events of this kind: `"carry"`, `"output"`, `"primitive"`, `"mark"` or
-            `"backward"`.
+          kind: only events of this kind: `"carry"`, `"output"`, `"primitive"`, `"mark"`, `"backward"`, `"trace"` or
+            `"compile"`. None leaves out the last two, whose values are words.
           path: only events of this address.
 
         Raises:
@@ -166,9 +177,8 @@ class FlightRecorder:
             ) from error
         if kind not in (None, *KINDS):
             raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, or None; got {kind!r}.")
-        return pd.DataFrame(
-            rows((e, n) for e, n in list(self.named()) if kind in (None, e.kind) and path in (None, e.path))
-        )
+        kinds = [k for k in KINDS if k not in EARLY_KINDS] if kind is None else [kind]
+        return pd.DataFrame(rows((e, n) for e, n in list(self.named()) if e.kind in kinds and path in (None, e.path)))
 
     def __repr__(self) -> str:
         self.feed()
