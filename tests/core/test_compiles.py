@@ -513,7 +513,7 @@ def output(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-def test_sharding() -> None:
+def test_sharding_and_mesh() -> None:
     code = """
         import jax, numpy as np, jaxtap as tap
         from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -531,6 +531,8 @@ def test_sharding() -> None:
             f(put(AxisType.Auto))
             f(put(AxisType.Explicit))
             f(put(AxisType.Explicit, "a"))
+            with jax.set_mesh(jax.make_mesh((4,), ("b",), axis_types=(AxisType.Auto,))):
+                f(x)
         for row in log.of("f"):
             print(row.number, *[" ".join((c.cause, c.argument, c.before, "→", c.after)) for c in row.changes])
     """
@@ -542,6 +544,7 @@ def test_sharding() -> None:
         "0 sharding x P('a',) over (a=4:Auto) → P() over (a=4:Auto)",
         "3 sharding x P() over (a=4:Auto) → P() over (a=4:Explicit)",
         "4 sharding x P() over (a=4:Explicit) → P('a',) over (a=4:Explicit)",
+        "5 context mesh none → b=4:Auto",
     ]
 
 

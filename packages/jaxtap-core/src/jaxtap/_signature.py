@@ -213,15 +213,18 @@ def sharding_text(sharding: Any) -> str:
     """A sharding, short: its partition and the mesh, or its devices."""
     if not isinstance(sharding, jax.sharding.NamedSharding):
         return ", ".join(sorted(map(str, sharding.device_set)))
-    mesh = sharding.mesh
-    names = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
-    return f"P{tuple(sharding.spec)} over ({', '.join(f'{name}={size}:{kind.name}' for name, size, kind in names)})"
+    return f"P{tuple(sharding.spec)} over ({_mesh_text(sharding.mesh)})"
+
+
+def _mesh_text(mesh: Any) -> str:
+    axes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    return ", ".join(f"{name}={size}:{kind.name}" for name, size, kind in axes)
 
 
 def _context() -> dict[str, str]:
     values: dict[str, Any] = getattr(jax.config, "values", {})
     context = {name: cut(str(value)) for name, value in values.items()}
-    context["mesh"] = cut(str(jax.sharding.get_abstract_mesh()))
+    context["mesh"] = _mesh_text(jax.sharding.get_abstract_mesh()) or "none"
     lenses = [f"lens {_numbers.setdefault(key, len(_numbers) + 1)}" for key in _active.active()]
     context["jaxtap"] = ", ".join(lenses) or "no lens"
     return context
