@@ -39,9 +39,7 @@ class Around:
 
     def observing(self, step: Any, total: int | None) -> Around:
         """The same, in a copy of the step that is made for its events."""
-        return dataclasses.replace(
-            self, steps=(*self.steps, step), total=total, twin=True, returned=None, constants=None
-        )
+        return dataclasses.replace(self, steps=(*self.steps, step), total=total, twin=True, returned=None)
 
 
 def aligned(around: Around, lanes: tuple[int, ...]) -> Any:
