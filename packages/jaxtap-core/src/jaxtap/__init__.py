@@ -1,6 +1,7 @@
 """A lens for running JAX programs: see what changes inside their loops, live, and leave nothing behind."""
 
 from jaxtap._api import emergency_restore, original_scan, record, verbose
+from jaxtap._certify import Certificate, certify
 from jaxtap._clash import warn_of_clash as _warn_of_clash
 from jaxtap._compile_log import Compile, CompileLog
 from jaxtap._compiles import compiles
@@ -25,6 +26,7 @@ from jaxtap._timeline import Run, Span, Timeline
 from jaxtap._version import __version__
 
 __all__ = [
+    "Certificate",
     "Change",
     "Compile",
     "CompileLog",
@@ -57,6 +59,7 @@ __all__ = [
     "Tripped",
     "Value",
     "__version__",
+    "certify",
     "compiles",
     "emergency_restore",
     "health",
