@@ -1,0 +1,33 @@
+import jax
+from jax import random
+
+
+def draw(key):
+    x = jax.random.normal(key, (3,))
+    y = jax.random.uniform(key, (3,))  # found
+    return x + y
+
+
+def loop(key):
+    total = 0.0
+    for _ in range(3):
+        total += random.normal(key)  # found
+    return total
+
+
+def after_split(rng):
+    keys = random.split(rng, 4)
+    noise = random.normal(rng)  # found
+    return keys, noise, [random.normal(rng) for _ in range(2)]  # found
+
+
+def on_one_path(key, flag):
+    x = 0.0
+    if flag:
+        x = random.normal(key)
+    return x + random.normal(key)  # found
+
+
+def elements(key):
+    keys = random.split(key)
+    return random.normal(keys[0]), random.normal(keys[1]), random.normal(keys[0])  # found

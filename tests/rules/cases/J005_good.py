@@ -1,0 +1,43 @@
+import jax
+from jax import random
+
+
+def draw(key):
+    key, sub = random.split(key)
+    x = random.normal(sub)
+    key, sub = random.split(key)
+    return x + random.normal(sub)
+
+
+def branches(key, flag):
+    if flag:
+        return random.normal(key)
+    return random.uniform(key)
+
+
+def one_of(key, flag):
+    return random.normal(key) if flag else random.uniform(key)
+
+
+def loop(key, keys):
+    total = 0.0
+    for i in range(3):
+        total += random.normal(random.fold_in(key, i))
+    for k in keys:
+        total += random.normal(k)
+    while total < 3:
+        key, sub = random.split(key)
+        total += random.normal(sub)
+    return total + sum(random.normal(k) for k in random.split(key, 3))
+
+
+def elements(key):
+    keys = random.split(key, 2)
+    return random.normal(keys[0]) + random.normal(keys[1])
+
+
+def leaves(key, n):
+    for i in range(n):
+        if i > 3:
+            return random.normal(key)
+    raise ValueError(random.fold_in(key, 1), jax.random.key_data(key))

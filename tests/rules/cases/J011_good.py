@@ -1,0 +1,21 @@
+import jax
+
+
+@jax.jit
+def step(state, batch):
+    return state, batch
+
+
+def train(state, batches, tolerance):
+    losses = []
+    for i, batch in enumerate(batches):
+        state, loss = step(state, batch)
+        losses.append(loss)
+        if i % 100 == 0:
+            print(float(loss))
+    total = float(sum(losses))
+    while True:
+        state, error = step(state, None)
+        value = float(error)
+        if value < tolerance:
+            return total
