@@ -8,16 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from command.shell import environment, run
 
 BAD = "import jax\n\n\n@jax.jit\ndef f(x):\n    if x > 0:\n        return x\n    return -x\n"
 GOOD = "import jax\n\nf = jax.jit(lambda x: x)\n"
 
 
-def scan(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jaxtap_command", "scan", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+def scan(*arguments: str | Path, cwd: Path) -> Any:
+    return run("scan", *arguments, cwd=cwd)
 
 
 def write(folder: Path, **files: str) -> None:
@@ -27,9 +28,9 @@ def write(folder: Path, **files: str) -> None:
 
 def test_findings_as_text(tmp_path: Path) -> None:
     write(tmp_path, bad=BAD, good=GOOD)
-    run = scan(".", cwd=tmp_path)
-    assert run.returncode == 1 and run.stderr == ""
-    first, why, fix, see, last = run.stdout.splitlines()
+    done = scan(".", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr == ""
+    first, why, fix, see, last = done.stdout.splitlines()
     assert first == "./bad.py:6:8: J001 Python asks whether `x > 0` is true, and it is a traced array"
     assert why.startswith("    why: ") and fix.startswith("    fix: ") and see == "    see: docs/rules.md#j001"
     assert last == "1 finding in 2 files: J001 1"
@@ -37,17 +38,17 @@ def test_findings_as_text(tmp_path: Path) -> None:
 
 def test_findings_as_json(tmp_path: Path) -> None:
     write(tmp_path, bad=BAD)
-    run = scan("bad.py", "--format", "json", cwd=tmp_path)
-    found = json.loads(run.stdout)
-    assert run.returncode == 1 and found["files"] == 1 and found["bad"] == []
+    done = scan("bad.py", "--format", "json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and found["files"] == 1 and found["bad"] == []
     assert {"path", "line", "column", "id", "message", "why", "fix", "docs"} == found["findings"][0].keys()
     assert (found["findings"][0]["line"], found["findings"][0]["id"]) == (6, "J001")
 
 
 def test_nothing_found(tmp_path: Path) -> None:
     write(tmp_path, good=GOOD)
-    run = scan("good.py", cwd=tmp_path)
-    assert (run.returncode, run.stdout) == (0, "nothing found in 1 file\n")
+    done = scan("good.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "nothing found in 1 file\n")
 
 
 def test_select(tmp_path: Path) -> None:
@@ -87,18 +88,18 @@ def test_bad_input(tmp_path: Path, arguments: list[str], line: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00\x01\x80")
     (tmp_path / "itself.py").symlink_to("itself.py")
-    run = scan(*arguments, cwd=tmp_path)
-    assert run.returncode == 2
-    assert len(run.stderr.splitlines()) == 1 and run.stderr.startswith(line)
+    done = scan(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(line)
 
 
 def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
     """A file that cannot be read stops neither the scan nor the exit code."""
     write(tmp_path, bad=BAD, wrong="def f(:\n")
     (tmp_path / "itself.py").symlink_to("itself.py")
-    run = scan(".", cwd=tmp_path)
-    assert run.returncode == 2
-    assert "1 finding" in run.stdout and len(run.stderr.splitlines()) == 2
+    done = scan(".", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "1 finding" in done.stdout and len(done.stderr.splitlines()) == 2
 
 
 def test_scan_loads_neither_jax_nor_numpy_nor_what_it_reads(tmp_path: Path) -> None:
@@ -107,32 +108,34 @@ def test_scan_loads_neither_jax_nor_numpy_nor_what_it_reads(tmp_path: Path) -> N
         "import sys, jaxtap_command; code = jaxtap_command.main(['scan', 'boom.py']);"
         "print(code, sorted({'jax', 'numpy', 'jaxtap', 'boom', 'rich'} & sys.modules.keys()))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert run.stdout.splitlines()[-1] == "0 []"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment())
+    assert done.stdout.splitlines()[-1] == "0 []"
 
 
 def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
     write(tmp_path, **{f"bad{i}": BAD for i in range(200)})
     command = [sys.executable, "-m", "jaxtap_command", "scan", "."]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as run:
-        assert run.stdout is not None and run.stderr is not None
-        run.stdout.readline()
-        run.stdout.close()
-        assert b"Traceback" not in run.stderr.read()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment()) as done:
+        assert done.stdout is not None and done.stderr is not None
+        done.stdout.readline()
+        done.stdout.close()
+        assert b"Traceback" not in done.stderr.read()
 
 
 def test_python_m_jaxtap(tmp_path: Path) -> None:
     write(tmp_path, bad=BAD)
-    command = [sys.executable, "-m", "jaxtap", "scan", "bad.py"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert run.returncode == 1 and "J001" in run.stdout
+    done = run("scan", "bad.py", cwd=tmp_path, module="jaxtap")
+    assert done.returncode == 1 and "J001" in done.stdout
 
 
 def test_no_command_and_help(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jaxtap_command"]
-    assert subprocess.run(command, capture_output=True, check=False, cwd=tmp_path).returncode == 2
-    run = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert run.returncode == 0 and "scan" in run.stdout
+    assert run(cwd=tmp_path).returncode == 2
+    done = run("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for name in ("scan", "env", "probe", "recompiles", "bench", "profile", "mre"):
+        assert f"\n    {name} " in done.stdout
 
 
 def test_the_console_script() -> None:

@@ -12,6 +12,12 @@ from jaxtap_command._bad import BadInput, Failed
 _DESCRIPTION = "Evidence about JAX programs, the cheapest first."
 _COMMANDS = {
     "scan": "find JAX hazards in source, without running or importing it",
+    "env": "what JAX runs on, what it was set to, and what can still be set",
+    "probe": "what a function is traced, lowered and compiled to",
+    "recompiles": "which of some calls trace and compile again, and why",
+    "bench": "compile time apart from run time, each call waited for, transfers apart",
+    "profile": "write a trace of some calls, and name what opens it",
+    "mre": "write the smallest script that does what a call does",
 }
 FOUND, BAD = 1, 2
 

@@ -1,0 +1,216 @@
+"""The subcommands that are about one function."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command.shell import PROGRAM, answer, complaint, environment, run, text
+
+from jaxtap_command._stages import _said
+from jaxtap_command.recompiles import _why
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_probe(folder: Path) -> None:
+    report = answer("probe", "program:step", "--args", "jnp.ones((2, 3))", cwd=folder)
+    assert report["wrapper"] == {"jitted": False, "arguments": {"x": "float32[2,3]"}}
+    assert report["traced"]["inputs"] == ["float32[2,3]"] and report["traced"]["outputs"] == ["float32[]"]
+    assert "sin" in report["traced"]["jaxpr"] and "stablehlo.sine" in report["lowered"]["stablehlo"]
+    assert report["compiled"]["memory"]["arguments"] == 24 and report["compiled"]["cost"]["flops"] > 0
+    assert "HloModule" in report["compiled"]["hlo"]
+
+
+def test_probe_as_text(folder: Path) -> None:
+    page = text("probe", "program:power", "--args", "jnp.ones(3), n=2", cwd=folder)
+    first, x, n, *rest = page.splitlines()
+    assert (first, x, n) == ("program:power: compiled already", "    x: float32[3]", "    n: int 2")
+    assert any("donated 0" in line for line in rest)
+    assert "before optimisation: flops" in page and "importing" not in page and "tracing" not in page
+
+
+def test_what_a_backend_does_not_say() -> None:
+    assert _said({"flops": None, "bytes accessed": None}) == "backend does not say"
+    assert _said({"flops": None, "bytes accessed": 0.0}) == "flops backend does not say, bytes accessed 0"
+
+
+CASES = """[(jnp.ones(3), 2), (jnp.ones(3), 2), (jnp.ones(4), 2), (jnp.ones(4), 3),
+(jnp.ones(3, int), 2), (1.0, 2), (2.0, 2)]"""
+
+
+def test_recompiles(folder: Path) -> None:
+    cases = answer("recompiles", "program:power", "--cases", CASES, cwd=folder)["cases"]
+    assert [case["what"] for case in cases] == ["traced", "cached", "traced", "traced", "traced", "traced", "cached"]
+    assert [case["why"] for case in cases] == [
+        ["first call"],
+        [],
+        ["x: float32[3] -> float32[4]"],
+        ["n: int 2 -> int 3"],
+        ["x: float32[4] -> int32[3]"],
+        ["x: int32[3] -> float 1.0"],
+        [],
+    ]
+
+
+def test_recompiles_without_static_arguments(folder: Path) -> None:
+    cases = "[(dict(w=1.0),), (dict(w=2.0),), (dict(w=jnp.ones(2)),), (dict(w=jnp.ones(2), b=1),), 1.0]"
+    (folder / "tree.py").write_text("import jax\ndef f(p):\n    return jax.tree.leaves(p)\n")
+    rows = answer("recompiles", "tree:f", "--cases", cases, cwd=folder)["cases"]
+    assert [row["what"] for row in rows] == ["traced", "cached", "traced", "traced", "traced"]
+    assert rows[2]["why"] == ["p['w']: a Python float -> float32[2]"]
+    assert rows[3]["why"] == ["p['b']: not there -> a Python int"]
+    assert rows[4]["arguments"] == {"p": "a Python float"}
+
+
+def test_recompiles_as_text(folder: Path) -> None:
+    page = text("recompiles", "program:power", "--cases", CASES, cwd=folder).splitlines()
+    assert page[0].split() == ["case", "what", "seconds", "why"]
+    assert page[-1] == "program:power: 5 of 7 calls traced or compiled"
+
+
+def test_a_call_that_is_traced_again_for_no_argument() -> None:
+    told = ["same arguments as before: a global, a closure or jax.config changed"]
+    assert _why({"x": "float32[3]"}, [{"x": "float32[3]"}]) == told
+
+
+@pytest.mark.parametrize("subcommand", ["bench", "profile"])
+def test_a_function_that_uses_up_its_arguments(folder: Path, subcommand: str) -> None:
+    answer(subcommand, "program:power", "--args", "jnp.ones(3), n=2", "--repeat", "2", cwd=folder)
+
+
+def test_bench(folder: Path) -> None:
+    report = answer("bench", "program:step", "--args", "jnp.ones((20, 30))", "--repeat", "5", cwd=folder)
+    assert report["compile_seconds"] > 0 and report["repeat"] == 5
+    assert report["arguments_to_device"]["bytes"] == 2400 and report["results_to_host"]["bytes"] == 4
+    for key in ("call", "arguments_to_device", "results_to_host"):
+        assert 0 < report[key]["min"] <= report[key]["median"] <= report[key]["max"]
+
+
+def test_bench_as_text(folder: Path) -> None:
+    page = text("bench", "program:keyed", "--args", "jax.random.key(0), {'w': 1.0}", "--repeat", "1", cwd=folder)
+    assert page.startswith("program:keyed on ") and "compile  " in page and "call, of 1" in page
+
+
+def test_profile(folder: Path) -> None:
+    report = answer("profile", "program:step", "--args", "jnp.ones(3)", "--out", "trace", "--repeat", "1", cwd=folder)
+    assert any(path.endswith(".xplane.pb") for path in report["files"])
+    assert all((folder / path).is_file() for path in report["files"])
+    assert "xprof" in report["open"]["xprof"] and "ui.perfetto.dev" in report["open"]["perfetto"]
+
+
+def test_profile_as_text(folder: Path) -> None:
+    page = text("profile", "program:step", "--args", "jnp.ones(3)", "--repeat", "1", cwd=folder)
+    assert "open with xprof: pip install xprof; xprof --logdir jaxtap-profile" in page
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "outcome"),
+    [
+        ("step", "jnp.ones((20, 30))", "returned float32[]"),
+        ("power", "jnp.array([1.0, jnp.nan]), n=2", "returned float32[2]"),
+        ("keyed", "jax.random.key(3), {'w': jnp.ones(3)}", "returned float32[3]"),
+        ("branch", "1.0", "raised TracerBoolConversionError"),
+    ],
+)
+def test_mre(folder: Path, function: str, args: str, outcome: str) -> None:
+    report = answer("mre", f"program:{function}", "--args", args, cwd=folder)
+    assert report["reproduced"] and report["here"].startswith(outcome) and report["script_did"].startswith(outcome)
+    script = (folder / f"mre_{function}.py").read_text()
+    assert f"\ndef {function}(" in script and "import program" not in script
+    assert "def other" not in script and "unused" not in script
+    assert "\njax.config" not in script.split('"""', 2)[1] or "JAX_PLATFORMS=cpu" in script
+
+
+def test_mre_stands_alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    page = text("mre", "program:step", "--args", "jnp.ones(3)", "--out", "one.py", cwd=folder)
+    assert page.splitlines()[-1] == "one.py returned float32[]: reproduced"
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "one.py").write_text((folder / "one.py").read_text())
+    command = [sys.executable, "one.py"]
+    done = subprocess.run(command, cwd=elsewhere, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "returned float32[]"
+
+
+def test_mre_that_does_something_else(folder: Path) -> None:
+    """What hangs on the arguments' values is not in a script that has only their shapes."""
+    (folder / "fragile.py").write_text(
+        "import jax\nfrom program import number\n\ndef f(x):\n    return x\n\n"
+        "if jax.__name__ == 'jax':\n    def f(x):\n        import sys\n"
+        "        if 'fragile' in sys.modules:\n            raise ValueError('only here')\n        return x\n"
+    )
+    report = answer("mre", "fragile:f", "--args", "1.0", cwd=folder, code=1)
+    assert not report["reproduced"] and report["here"] == "raised ValueError: only here"
+
+
+def test_mre_keeps_what_is_not_its_own(folder: Path) -> None:
+    (folder / "mre_step.py").write_text("mine")
+    assert "is not of this command's making" in complaint("mre", "program:step", "--args", "1.0", cwd=folder)
+    assert (folder / "mre_step.py").read_text() == "mine"
+
+
+SUBCOMMANDS = ("probe", "bench", "profile", "mre")
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_bad_input_for_each(folder: Path, subcommand: str) -> None:
+    done = run(subcommand, "missing:f", cwd=folder)
+    told = f"jaxtap {subcommand}: no module named 'missing': run from the folder that holds it, or install it\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "told"),
+    [
+        ("program", "", "'program' is not MODULE:FUNCTION: write it as train:step"),
+        ("program.py:step", "", "'program.py' is a path: name the module, program:step"),
+        ("program:missing", "", "program has no 'missing'; it has: branch, helper, keyed, other, power, step"),
+        ("program:number", "", "program:number is a int: name a function"),
+        ("program:step", "1.0,,", "--args '1.0,,' is no Python expression: quote it, as --args 'jnp.ones(3)'"),
+        ("program:step", "nothing", "--args 'nothing' raised NameError: name 'nothing' is not defined"),
+        ("program:step", "", "program:step needs arguments (x): give them with --args 'EXPR, ...'"),
+        ("program:step", "1, z=2", "does not take these arguments: got an unexpected keyword argument 'z'"),
+        ("needs:f", "", "needs needs the module 'not_installed', which is not installed: install it"),
+        ("wrong:f", "", "importing wrong raised SyntaxError"),
+        ("leaves:f", "", "importing leaves raised SystemExit: 3: mend that first"),
+    ],
+)
+def test_bad_input(folder: Path, target: str, args: str, told: str) -> None:
+    (folder / "needs.py").write_text("import not_installed\n")
+    (folder / "wrong.py").write_text("def f(:\n")
+    (folder / "leaves.py").write_text("raise SystemExit(3)\n")
+    assert told in complaint("probe", target, "--args", args, cwd=folder)
+
+
+def test_bad_cases(folder: Path) -> None:
+    assert "is no list of calls" in complaint("recompiles", "program:step", "--cases", "3", cwd=folder)
+    assert "is no list of calls" in complaint("recompiles", "program:step", "--cases", "[]", cwd=folder)
+    assert "no Python expression" in complaint("recompiles", "program:step", "--cases", "[", cwd=folder)
+    assert "does not take" in complaint("recompiles", "program:step", "--cases", "[(1, 2, 3)]", cwd=folder)
+
+
+def test_bad_options(folder: Path) -> None:
+    call = ("program:step", "--args", "1.0")
+    assert "time one call at least" in complaint("bench", *call, "--repeat", "0", cwd=folder)
+    assert "trace one call at least" in complaint("profile", *call, "--repeat", "0", cwd=folder)
+    assert "is a file: name a folder" in complaint("profile", *call, "--out", "program.py", cwd=folder)
+    assert "there is no folder" in complaint("mre", *call, "--out", "not/there.py", cwd=folder)
+    assert "name a file" in complaint("mre", *call, "--out", ".", cwd=folder)
+
+
+@pytest.mark.parametrize("subcommand", ["probe", "bench", "profile"])
+def test_a_function_that_fails(folder: Path, subcommand: str) -> None:
+    """That is no bad input, and has an exit code of its own."""
+    told = complaint(subcommand, "program:branch", "--args", "1.0", cwd=folder, code=1)
+    assert told.startswith(f"jaxtap {subcommand}: program:branch raised while ") and "TracerBoolConversionError" in told
+
+
+def test_rich_is_not_needed(folder: Path) -> None:
+    (folder / "rich.py").write_text("raise ImportError('not here')\n")
+    assert run("probe", "program:step", "--args", "1.0", cwd=folder).returncode == 0
