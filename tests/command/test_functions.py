@@ -209,8 +209,3 @@ def test_a_function_that_fails(folder: Path, subcommand: str) -> None:
     """That is no bad input, and has an exit code of its own."""
     told = complaint(subcommand, "program:branch", "--args", "1.0", cwd=folder, code=1)
     assert told.startswith(f"jaxtap {subcommand}: program:branch raised while ") and "TracerBoolConversionError" in told
-
-
-def test_rich_is_not_needed(folder: Path) -> None:
-    (folder / "rich.py").write_text("raise ImportError('not here')\n")
-    assert run("probe", "program:step", "--args", "1.0", cwd=folder).returncode == 0

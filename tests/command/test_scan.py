@@ -94,12 +94,12 @@ def test_bad_input(tmp_path: Path, arguments: list[str], line: str) -> None:
 
 
 def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
-    """A file that cannot be read stops neither the scan nor the exit code."""
+    """What cannot be read stops no scan, and is told of all the same."""
     write(tmp_path, bad=BAD, wrong="def f(:\n")
     (tmp_path / "itself.py").symlink_to("itself.py")
-    done = scan(".", cwd=tmp_path)
+    done = scan(".", "missing", cwd=tmp_path)
     assert done.returncode == 2
-    assert "1 finding" in done.stdout and len(done.stderr.splitlines()) == 2
+    assert "1 finding" in done.stdout and len(done.stderr.splitlines()) == 3
 
 
 def test_scan_loads_neither_jax_nor_numpy_nor_what_it_reads(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_no_command_and_help(tmp_path: Path) -> None:
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
     for name in ("scan", "env", "probe", "recompiles", "bench", "profile", "mre"):
-        assert f"\n    {name} " in done.stdout
+        assert f"\n    {name}" in done.stdout
 
 
 def test_the_console_script() -> None:

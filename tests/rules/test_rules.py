@@ -65,6 +65,45 @@ def test_names_are_those_of_imports_not_of_variables() -> None:
     assert check(text, "f.py") == []
 
 
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from somewhere import *",
+        "try:\n    import numpy as random\nexcept ImportError:\n    import random",
+        "def g():\n    from jax import random\ndef h():\n    import random",
+    ],
+)
+def test_a_name_that_may_stand_for_more_than_one_thing(imports: str) -> None:
+    text = f"import jax\n{imports}\n@jax.jit\ndef f(x):\n    return x + random.normal(x) + random.normal(x)\n"
+    assert check(text, "f.py") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "match x:\n    case [1, *rest] if (y := rest):\n        pass\n    case _:\n        del y",
+        "async def f(a, /, *b, c=1, **d):\n    async for x in a:\n        yield (await x)",
+        "async def f():\n    async with a as b[0]:\n        pass",
+        "try:\n    pass\nexcept* ValueError as e:\n    raise\nelse:\n    x: int\nfinally:\n    (a, *b), c = 1, 2",
+        "class A[T]:\n    x = lambda self, y=1: (yield)\n    global z\n    @A\n    def f(self): nonlocal_ = 1"
+        if sys.version_info >= (3, 12)
+        else "",
+        "import jax\nf = jax.jit(*fs, **options)\njax.jit()\njax.lax.scan()\njax.lax.scan(*fs)\njax.random.normal()\n",
+        "import jax, functools\n@functools.partial(jax.jit, **options)\ndef f(x):\n    return x if x > 0 else -x",
+        "import jax\nstatic = (0,)\ndef f(x):\n    return x if x > 0 else -x\ng = jax.jit(f, static_argnums=static)",
+    ],
+)
+def test_odd_syntax(text: str) -> None:
+    """Everything that Python can parse can be scanned, and what a rule cannot know it leaves alone."""
+    assert check(text, "odd.py") == []
+
+
+def test_loops_in_loops_take_no_time() -> None:
+    nested = "".join("    " * depth + f"for i{depth} in x:\n" for depth in range(19))
+    assert check(f"import jax\n{nested}{'    ' * 19}jax.random.normal(key)\n", "f.py")[0].id == "J005"
+
+
 def test_rules_load_neither_jax_nor_numpy() -> None:
     code = "import sys, jaxtap_command._rules; print(sorted({'jax', 'numpy', 'jaxtap'} & sys.modules.keys()))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     findings: list[Finding] = []
     bad: list[str] = []
     files = 0
-    for path in _files(options.paths):
+    for path in _files(options.paths, bad):
         files += 1
         try:
             findings += check(_read(path), path, select)
@@ -63,22 +63,26 @@ def _selected(text: str | None) -> list[str]:
     return ids
 
 
-def _files(paths: list[str]) -> Iterator[str]:
-    """The Python files of some paths, each once; links to folders are not followed."""
+def _files(paths: list[str], bad: list[str]) -> Iterator[str]:
+    """The Python files of some paths, each once; what is wrong with a path is added to `bad`."""
     seen: set[str] = set()
     for path in paths:
-        found = False
-        for file in _walk(path):
-            found = True
+        try:
+            files = list(_walk(path))
+        except BadInput as error:
+            bad.append(str(error))
+            continue
+        if not files:
+            bad.append(f"{path}: no Python file in this folder: name another")
+        for file in files:
             real = os.path.realpath(file)
             if real not in seen:
                 seen.add(real)
                 yield file
-        if not found:
-            raise BadInput(f"{path}: no Python file in this folder: name another")
 
 
 def _walk(path: str) -> Iterator[str]:
+    """The Python files of one path. Links to folders are not followed."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -11,6 +11,8 @@ from jaxtap_command._rules._base import Finding
 from jaxtap_command._rules._source import Source
 from jaxtap_command._rules._table import RULES
 
+# Without the name of one of them, no name in a file stands for anything of theirs.
+_LIBRARIES = ("jax", "equinox", "flax")
 _IGNORE = re.compile(r"#\s*jaxtap:\s*ignore(?:\[([^\]]*)\])?")
 
 
@@ -27,6 +29,8 @@ def check(text: str, path: str, select: Iterable[str] = RULES) -> list[Finding]:
       RecursionError, MemoryError: it is nested too deeply.
     """
     source = Source(text)
+    if not any(library in text for library in _LIBRARIES):
+        return []
     ignored = _ignored(text) if "jaxtap:" in text else {}
     found: dict[tuple[int, int, str], Finding] = {}
     for rule in (RULES[id] for id in select):

@@ -13,6 +13,7 @@ from jaxtap_command._rules._source import Source
 _KEEPS = words(
     "key PRNGKey fold_in key_data wrap_key_data key_impl clone default_prng_impl key_dtype", prefix="jax.random."
 )
+_ROUNDS = 4
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 Used = dict[str, ast.Call]
@@ -23,6 +24,7 @@ class _Walk:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._depth = 0
         self.found: dict[ast.Call, tuple[str, ast.Call]] = {}
 
     def block(self, body: Sequence[ast.AST], used: Used) -> None:
@@ -81,10 +83,12 @@ class _Walk:
 
     def _loop(self, body: Sequence[ast.AST], used: Used) -> None:
         inner = dict(used)
+        self._depth += 1
         self.block(body, inner)
-        leaves = isinstance(body[-1], ast.Break | ast.Return | ast.Raise)
-        if not leaves:
+        # A second round finds what the first has used up. Loops in loops in loops would take 2**depth rounds.
+        if self._depth <= _ROUNDS and not isinstance(body[-1], ast.Break | ast.Return | ast.Raise):
             self.block(body, inner)
+        self._depth -= 1
         used.update(inner)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, used: Used) -> None:

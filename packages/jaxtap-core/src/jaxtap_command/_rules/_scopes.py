@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from typing import TypeGuard
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_AMBIGUOUS = ""
+_BUILTINS = frozenset(dir(builtins))
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -98,11 +101,11 @@ class Scopes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.split(".")[0]
-                self._aliases[alias.asname or first] = alias.name if alias.asname else first
+                self._import(alias.asname or first, alias.name if alias.asname else first)
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             for alias in node.names:
-                self._aliases[alias.asname or alias.name] = f"{base}.{alias.name}"
+                self._import(alias.asname or alias.name, f"{base}.{alias.name}")
         elif isinstance(node, ast.arg):
             self._bind(node, node.arg)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
@@ -114,6 +117,10 @@ class Scopes:
             self._bind(node, node.name)
             if not isinstance(node, ast.ClassDef):
                 self._defs.setdefault((self.scope(node), node.name), []).append(node)
+
+    def _import(self, name: str, full: str) -> None:
+        # A name that stands for NumPy here and for jax.numpy there stands for nothing known.
+        self._aliases[name] = full if self._aliases.get(name, full) == full else _AMBIGUOUS
 
     def _bind(self, node: ast.AST, name: str) -> None:
         self._bound.setdefault(self.scope(node), set()).add(name)
@@ -195,7 +202,10 @@ class Scopes:
             at = at.value
         if not isinstance(at, ast.Name) or self.binder(node, at.id) is not None:
             return None
-        full = ".".join([self._aliases.get(at.id, at.id), *reversed(parts)])
+        first = self._aliases.get(at.id, at.id if at.id in _BUILTINS else _AMBIGUOUS)
+        if first == _AMBIGUOUS:
+            return None
+        full = ".".join([first, *reversed(parts)])
         if full.startswith(("jax.experimental.pjit.pjit", "jax.pjit")):
             return "jax.jit"
         return full
