@@ -148,3 +148,10 @@ def clients(session: nox.Session) -> None:
     """Run other libraries' programs, unmodified, under a lens."""
     install(session, "clients")
     session.run("python", "tests/clients", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
+def fidelity(session: nox.Session) -> None:
+    """Count how often a lens moves a bit, over 5,000 random programs or as many as is said after `--`."""
+    install(session, "test")
+    session.run("python", "-m", "fidelity", *session.posargs, env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": "tests"})
