@@ -22,7 +22,7 @@ from typing import Any
 
 import jax
 from fidelity.narrow import narrowed
-from fidelity.plans import SIZES, Plan, plans
+from fidelity.plans import SIZES, Plan, has_marks, plans
 from fidelity.programs import TAPS, certificates, kinds_for, source
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -30,7 +30,7 @@ import jaxtap as tap
 
 RESULTS = Path(__file__).parent.parent.parent / "bench" / "results"
 # Upper ends of the columns of the table.
-SIZE_CLASSES = (1, 16, 128, 512, max(SIZES))
+SIZE_CLASSES = tuple(sorted(map(max, SIZES)))
 # What came of a program: a certificate, or what it raised.
 Outcome = tap.Certificate | Exception
 # Programs that are drawn and forgotten together. Hypothesis varies what it has drawn before: small batches differ more.
@@ -67,12 +67,12 @@ def drawn(number: int) -> list[Plan]:
 
 
 def programs(first_seed: int, count: int) -> Iterator[Plan]:
-    """`count` different programs."""
-    seen: set[Plan] = set()
+    """`count` programs, no two with the same loop body."""
+    seen: set[Any] = set()
     for number in itertools.count(first_seed):
         for plan in drawn(number):
-            if plan not in seen:
-                seen.add(plan)
+            if plan.body not in seen:
+                seen.add(plan.body)
                 yield plan
                 if len(seen) == count:
                     return
@@ -115,6 +115,8 @@ def compare(
     for n, plan in enumerate(programs(first_seed, count), 1):
         kinds = kinds_for(plan)
         kinds = random.Random(n).sample(kinds, min(taps, len(kinds)))
+        if has_marks(plan) and "marks" not in kinds:
+            kinds.append("marks")
         size = next(size for size in SIZE_CLASSES if plan.size <= size)
         found = outcomes(plan, kinds)
         for kind in kinds:

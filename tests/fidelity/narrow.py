@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         "steps": list(range(1, plan.steps)),
         "captured": [False],
         "dtype": ["float32"],
-        "size": [size for size in sorted(SIZES) if size < plan.size],
+        "size": [size for size in sorted(itertools.chain(*SIZES)) if size < plan.size],
         "end": [ENDS[-1]],
     }
     for field, values in simplest.items():

@@ -7,7 +7,7 @@ from fidelity.plans import Plan, plans
 from fidelity.programs import TAPS, certificates, kinds_for, source
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 
-PROGRAMS = 32
+PROGRAMS = 20
 
 SETTINGS = settings(
     max_examples=PROGRAMS,
