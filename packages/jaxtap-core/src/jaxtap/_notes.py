@@ -29,7 +29,7 @@ def notes(
     delivered = any(loop.executions for loop in loops)
     if not loops and not points and not others:
         found.append(_nothing_seen(loops_elsewhere))
-    found += _untapped(view, tapped)
+    found += _untapped(view, {point.op for point in points if point.kind == "primitive"}, tapped)
     found += _unmatched(view, sites) if loops else []
     # Who asks for no loops but has taps, or traces, looks at those alone.
     asked = bool(view.ops) and (view.select is not None or view.outputs is not None)
@@ -49,14 +49,15 @@ def notes(
     return tuple(found)
 
 
-def _untapped(view: View, tapped: Collection[str]) -> list[str]:
-    """Taps that no equation fits."""
+def _untapped(view: View, met: Collection[str], tapped: Collection[str]) -> list[str]:
+    """Taps that no equation fits. A tripwire that stays silent may lie in a program that was compiled before."""
     return [
         f"no equation was seen for the tap on {' or '.join(map(repr, tap.primitives))}: the code in the lens has none"
         f"{' at an address that its where= allows' if tap.where else ''}, or ran it in another thread or in a program "
         "compiled ahead of time. jaxtap.primitives(f, *args) lists what there is."
         for tap in view.taps
-        if tap.kind == "primitive" and not any(fits(op, tap.primitives) for op in tapped)
+        if tap.kind == "primitive"
+        and not any(fits(op, tap.primitives) for op in (*met, *(tapped if tap.trips_on else ())))
     ]
 
 
