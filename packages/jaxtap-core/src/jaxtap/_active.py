@@ -28,16 +28,18 @@ class Key:
       view: the device-side configuration.
       owner: the lens itself where it belongs to a wrapped function and so outlives a block.
       get: gives the lens that is open under this key, or None.
+      take: takes what arrives for that lens, or None.
       tapped: primitives of the equations that programs compiled through it hold marks of.
     """
 
-    __slots__ = ("__weakref__", "get", "owner", "tapped", "view")
+    __slots__ = ("__weakref__", "get", "owner", "take", "tapped", "view")
 
     def __init__(self, view: View, owner: Lens | None = None) -> None:
         self.view = view
         self.owner = owner
         self.tapped: set[str] = set()
         self.get: Callable[[], Lens | None] = lambda: owner
+        self.take: Callable[[tuple[Any, ...]], None] | None = None if owner is None else owner.take
 
     @property
     def lens(self) -> Lens | None:
@@ -47,6 +49,7 @@ class Key:
     def route(self, lens: Lens | None) -> None:
         """Send what arrives under this key to `lens` from now on."""
         self.get = (lambda: None) if lens is None else weakref.ref(lens)
+        self.take = None if lens is None else lens.take
 
 
 _lock = threading.RLock()
