@@ -12,13 +12,24 @@ from jax import lax
 
 from jaxtap._active import Key
 from jaxtap._around import Around, aligned
-from jaxtap._config import OPS, Selection, Tap
+from jaxtap._config import OPS, Selection
 from jaxtap._emit import Part, PointEntry, emit_p
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves
 from jaxtap._mark import Site, is_point, own_marks
-from jaxtap._payload import apply, emitters, flattened, lanes_of, numbering, over_lanes, picked, seen
+from jaxtap._payload import (
+    apply,
+    emitters,
+    flattened,
+    has_leaves,
+    lanes_of,
+    lets_through,
+    numbering,
+    over_lanes,
+    seen,
+    tapping,
+)
 from jaxtap._table import leaf_columns
 
 
@@ -58,17 +69,20 @@ def listeners(params: dict[str, Any]) -> list[Listener]:
     return found
 
 
-def _of_primitive(key: Key, site: Site, text: str) -> list[Listener]:
-    def fit(tap: Tap) -> bool:
-        if tap.kind != "primitive" or not fits(site.op, tap.primitives):
-            return False
-        return tap.where is None or bool(tap.where.value(text))
-
+def _by_tap(key: Key, kind: str, site: Site, text: str) -> list[Listener]:
+    """The taps of one kind that look at a point or a loop."""
     return [
         Listener(key, i, text, tap.selection, tap.output, tap.trips_on.value if tap.trips_on else None)
-        for i, tap in enumerate(key.view.taps)
-        if fit(tap)
+        for i, tap in tapping(key, kind, site.op, text)
     ]
+
+
+def _of_primitive(key: Key, site: Site, text: str) -> list[Listener]:
+    return _by_tap(key, "primitive", site, text)
+
+
+def _of_cotangent(key: Key, site: Site, text: str) -> list[Listener]:
+    return _by_tap(key, "cotangent", site, text)
 
 
 def wires(params: dict[str, Any]) -> list[Listener]:
@@ -77,12 +91,7 @@ def wires(params: dict[str, Any]) -> list[Listener]:
     found: list[Listener] = []
     for key in params["lenses"]:
         text = numbering(key).text(params["path"])
-        for i, tap in enumerate(key.view.taps):
-            if tap.kind != site.kind or (tap.where is not None and not tap.where.value(text)):
-                continue
-            if tap.selection.names is None or picked(site, tap.selection):
-                trips_on = tap.trips_on.value if tap.trips_on else None
-                found.append(Listener(key, i, text, tap.selection, None, trips_on))
+        found += [wire for wire in _by_tap(key, site.kind, site, text) if has_leaves(site, wire.selection)]
     return found
 
 
@@ -98,25 +107,10 @@ def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
 
 def _of_backward(key: Key, site: Site, text: str) -> list[Listener]:
     view = key.view
-    if view.backward is None or (view.where is not None and not view.where.value(text)):
+    if view.backward is None or not has_leaves(site, view.backward):
         return []
-    if site.op in OPS:
-        too_deep = view.max_depth is not None and text.count("/") > view.max_depth
-        if site.op not in view.ops or too_deep:
-            return []
-    elif not any(fits(site.op, patterns) for patterns, _ in view.marks):
-        return []
-    if view.backward.names is not None and not picked(site, view.backward):
-        return []
-    return [Listener(key, -1, text, view.backward)]
-
-
-def _of_cotangent(key: Key, site: Site, text: str) -> list[Listener]:
-    return [
-        Listener(key, i, text, tap.selection, None, tap.trips_on.value if tap.trips_on else None)
-        for i, tap in enumerate(key.view.taps)
-        if tap.kind == "cotangent" and (tap.where is None or tap.where.value(text))
-    ]
+    asked = lets_through(view, site.op, text) if site.op in OPS else bool(_of_mark(key, site, text))
+    return [Listener(key, -1, text, view.backward)] if asked else []
 
 
 _BY_KIND = {
@@ -252,7 +246,7 @@ def _payload(
 
 def _value(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
     seen = _looked_at(listener, site, values)
-    if listener.selection.function is not None or listener.selection.names is not None:
+    if listener.selection.chooses:
         return apply(listener.selection, seen, site, listener.text)
     if site.kind == "mark" and site.treedef is not None:
         return jax.tree_util.tree_unflatten(site.treedef, list(values))
@@ -261,8 +255,8 @@ def _value(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
 
 def _columns(listener: Listener, site: Site, names: tuple[str, ...]) -> tuple[str, ...]:
     """What the leaves of a value are called in a table: one with no name of its own after its equation or mark."""
-    chosen = listener.selection.function is not None or listener.selection.names is not None
-    if site.kind in ("carry", "output", "backward") and not chosen and len(names) == len(site.names):
+    whole = not listener.selection.chooses
+    if site.kind in ("carry", "output", "backward") and whole and len(names) == len(site.names):
         return site.names
     if len(names) == 1 and names[0] == "value_0":
         return (site.op,)

@@ -42,6 +42,11 @@ class Selection:
     function: ByIdentity | None = None
     path_is: str = ""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether it takes less than all leaves, or makes something of them."""
+        return self.names is not None or self.function is not None
+
 
 ALL_LEAVES = Selection()
 

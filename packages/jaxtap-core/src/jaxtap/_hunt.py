@@ -20,7 +20,7 @@ from jaxtap._around import Around, aligned
 from jaxtap._emit import HuntEntry, emit_p
 from jaxtap._equations import is_float
 from jaxtap._mark import Made, Path, Site
-from jaxtap._payload import lanes_of, numbering, over_lanes
+from jaxtap._payload import lanes_of, numbering, over_lanes, tapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +54,7 @@ def hunters(marks: Sequence[Any]) -> tuple[Hunter, ...]:
     found: list[Hunter] = []
     for key in marks[0].params["lenses"] if marks else ():
         text = numbering(key).text(marks[0].params["path"])
-        for i, tap in enumerate(key.view.taps):
-            if tap.kind == "state" and (tap.where is None or tap.where.value(text)):
-                found.append(Hunter(key, i))
-                key.tapped.add("state")
+        found += [Hunter(key, i) for i, _ in tapping(key, "state", marks[0].params["site"].op, text)]
     return tuple(found)
 
 

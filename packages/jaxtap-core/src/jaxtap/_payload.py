@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxtap._active import Key
-from jaxtap._config import Selection, View
+from jaxtap._config import Selection, Tap, View
 from jaxtap._emit import Part, shipped
+from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves, SelectError, matches
 from jaxtap._mark import Path, Site, own_marks
@@ -122,15 +123,32 @@ def _is_sent(key: Key, mark: Any, text: str) -> bool:
     selection = view.select if site.kind == "carry" else view.outputs
     if lens is not None:
         lens.saw(text, mark)
-    if selection is None or site.op not in view.ops:
+    if selection is None or (site.kind == "output" and not site.names):
         return False
-    if site.kind == "output" and not site.names:
+    return lets_through(view, site.op, text) and has_leaves(site, selection)
+
+
+def lets_through(view: View, op: str, text: str) -> bool:
+    """Whether the filters of a lens let a loop through."""
+    if op not in view.ops or (view.max_depth is not None and text.count("/") > view.max_depth):
         return False
-    if view.max_depth is not None and text.count("/") > view.max_depth:
-        return False
-    if view.where is not None and not view.where.value(text):
-        return False
+    return view.where is None or bool(view.where.value(text))
+
+
+def has_leaves(site: Site, selection: Selection) -> bool:
+    """Whether a selection by name names any leaf; any other selection takes what there is."""
     return selection.names is None or bool(picked(site, selection))
+
+
+def tapping(key: Key, kind: str, op: str, text: str) -> list[tuple[int, Tap]]:
+    """The taps of a lens, with their positions, that look at one kind of thing, this primitive and this address."""
+    return [
+        (i, tap)
+        for i, tap in enumerate(key.view.taps)
+        if tap.kind == kind
+        and (kind != "primitive" or fits(op, tap.primitives))
+        and (tap.where is None or tap.where.value(text))
+    ]
 
 
 def picked(site: Site, selection: Selection) -> list[int]:
