@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
+from jax import lax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,13 @@ class Around:
 
     def observing(self, step: Any, total: int | None) -> Around:
         """The same, in a copy of the step that is made for its events."""
-        return dataclasses.replace(self, steps=(*self.steps, step), total=total, twin=True, returned=None)
+        return dataclasses.replace(self.inside(step, total), twin=True)
+
+
+def chosen(running: Any, new: Any, old: Any) -> Any:
+    """New state for lanes that run, old state for the others, as JAX lowers a batched condition."""
+    shape = running.shape + (1,) * (jnp.ndim(new) - running.ndim)
+    return lax.select_n(jnp.broadcast_to(running.reshape(shape), jnp.shape(new)), old, new)
 
 
 def aligned(around: Around, lanes: tuple[int, ...]) -> Any:

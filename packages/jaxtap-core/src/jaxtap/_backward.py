@@ -16,7 +16,7 @@ from jax.extend import core as jcore
 from jax.interpreters import ad, batching, mlir
 
 from jaxtap._jaxprs import is_literal
-from jaxtap._mark import Path, Site, mark_p
+from jaxtap._mark import Path, Site, layer_of, mark_p
 
 identity_p = jcore.Primitive("jaxtap_identity")
 cotangent_p = jcore.Primitive("jaxtap_cotangent")
@@ -78,9 +78,7 @@ def _pass_on(*args: Any, **_: Any) -> list[Any]:
 
 def _batch(primitive: Any) -> Any:
     def rule(args: Any, dims: Any, *, layers: Any, **params: Any) -> Any:
-        sizes = (a.shape[d] for a, d in zip(args, dims, strict=True) if isinstance(d, int))
-        layer = (next(sizes), tuple(d if isinstance(d, int) else None for d in dims))
-        return primitive.bind(*args, layers=(*layers, layer), **params), dims
+        return primitive.bind(*args, layers=(*layers, layer_of(args, dims)), **params), dims
 
     return rule
 

@@ -13,11 +13,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._announce import listeners, tripped, wires
+from jaxtap._around import chosen
 from jaxtap._hunt import hunters
 from jaxtap._jaxprs import (
     CALLS,
+    advance,
     consts,
-    evaluator,
     inner,
     is_literal,
     jit_p,
@@ -27,7 +28,7 @@ from jaxtap._jaxprs import (
     subjaxprs,
     while_p,
 )
-from jaxtap._mark import has_marks, is_mark, is_output, is_point, leaves_of, own_marks, strip
+from jaxtap._mark import has_marks, is_mark, is_output, is_point, leaves_of, own_marks, quiet, strip
 
 FIRES = tuple[list[Any], Any]
 
@@ -72,12 +73,7 @@ def _while(params: dict[str, Any], args: Sequence[Any]) -> FIRES:
         outs, found = _jaxpr(closed, [*fixed, *carry])
         (pred,), other = _jaxpr(condition, [*cond_consts, *carry])
         if jnp.ndim(pred):
-            # Lanes that have ended keep their state.
-            shape = [pred.reshape(pred.shape + (1,) * (jnp.ndim(new) - pred.ndim)) for new in outs]
-            outs = [
-                lax.select_n(jnp.broadcast_to(p, jnp.shape(new)), old, new)
-                for p, new, old in zip(shape, outs, carry, strict=True)
-            ]
+            outs = [chosen(pred, new, old) for new, old in zip(outs, carry, strict=True)]
         return outs, fired | found | other
 
     carry, fired = lax.while_loop(going_on, step, (list(args[num_cond + num_body :]), jnp.bool_(False)))
@@ -116,11 +112,6 @@ def _jaxpr(closed: Any, args: Sequence[Any], own_state: bool = True) -> FIRES:
     def value(atom: Any) -> Any:
         return atom.val if is_literal(atom) else values[atom]
 
-    def outcome(eqns: list[Any]) -> None:
-        needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
-        gives = [v for e in eqns for v in e.outvars if type(v).__name__ != "DropVar"]
-        values.update(zip(gives, evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs)), strict=True))
-
     pending: list[Any] = []
     for eqn in jaxpr.eqns:
         marked = is_mark(eqn)
@@ -128,7 +119,7 @@ def _jaxpr(closed: Any, args: Sequence[Any], own_state: bool = True) -> FIRES:
             pending.append(eqn)
             continue
         if pending:
-            outcome(pending)
+            advance(jaxpr, pending, values)
             pending = []
         if not marked:
             outs, found = _equation(eqn, [value(v) for v in eqn.invars])
@@ -141,7 +132,7 @@ def _jaxpr(closed: Any, args: Sequence[Any], own_state: bool = True) -> FIRES:
         elif own_state and eqn.params["site"].kind in ("carry", "output"):
             fired |= _of_state(eqn, [value(v) for v in leaves_of(eqn)])
     if pending:
-        outcome(pending)
+        advance(jaxpr, pending, values)
     return [value(v) for v in jaxpr.outvars], fired
 
 
@@ -156,5 +147,4 @@ def _equation(eqn: Any, args: list[Any]) -> FIRES:
         return _jaxpr(called, args)
     if primitive.name == "cond":
         return lax.switch(args[0], [lambda *ops, b=b: _jaxpr(b, ops) for b in params["branches"]], *args[1:])
-    (silent,) = [eqn.replace(params={n: strip(v) if hasattr(v, "eqns") else v for n, v in params.items()})]
-    return list(primitive.bind(*args, **silent.params)), jnp.bool_(False)
+    return list(primitive.bind(*args, **quiet(params))), jnp.bool_(False)

@@ -12,7 +12,7 @@ from jax.extend import core as jcore
 from jax.extend import source_info_util
 
 from jaxtap._backward import is_identity
-from jaxtap._jaxprs import arg_names, is_entered, is_literal, subjaxprs
+from jaxtap._jaxprs import arg_names, is_dropped, is_entered, is_literal, subjaxprs
 from jaxtap._mark import Made, Path, Site, is_floating, is_mark, mark_eqn
 from jaxtap._sources import source_of_call
 
@@ -64,7 +64,7 @@ class _Ledger:
             self._add(var, "a captured constant")
 
     def _add(self, var: Any, name: str) -> int | None:
-        if not is_float(var) or type(var).__name__ == "DropVar":
+        if not is_float(var) or is_dropped(var):
             return None
         self._index[var] = len(self.values)
         self.values.append(var)
@@ -117,7 +117,7 @@ class Points:
         keys = wanting(name, self._keys) if self._keys else ()
         if not keys or not eqn.outvars:
             return [eqn]
-        named = [jcore.Var(v.aval) if type(v).__name__ == "DropVar" else v for v in eqn.outvars]
+        named = [jcore.Var(v.aval) if is_dropped(v) else v for v in eqn.outvars]
         site = site_of(name, source_of_call(eqn.source_info), len(named))
         path = (*self._head, f"{name}[{number}]")
         return [

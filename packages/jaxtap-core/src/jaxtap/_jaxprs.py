@@ -161,6 +161,18 @@ def evaluator(jaxpr: Any, eqns: Sequence[Any], needs: Sequence[Any], gives: Sequ
     return as_function(part)
 
 
+def is_dropped(var: Any) -> bool:
+    """Whether an equation's output is one that nothing reads."""
+    return isinstance(var, jcore.DropVar)
+
+
+def advance(jaxpr: Any, eqns: Sequence[Any], values: dict[Any, Any]) -> None:
+    """Evaluate some equations of a jaxpr from `values`, and add their outputs to those."""
+    needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
+    gives = [v for e in eqns for v in e.outvars if not is_dropped(v)]
+    values.update(zip(gives, evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs)), strict=True))
+
+
 def unnamed(jaxpr: Any) -> Any:
     """The debug info of an open jaxpr without the names of its arguments and results, which are about to change."""
     info = jaxpr.debug_info

@@ -202,11 +202,15 @@ def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}
 
 
+def layer_of(args: Any, dims: Any) -> tuple[int, tuple[int | None, ...]]:
+    """What a mark notes of a vmap: the size of the axis, and where each operand has it, None if nowhere."""
+    sizes = (a.shape[d] for a, d in zip(args, dims, strict=True) if isinstance(d, int))
+    return next(sizes), tuple(d if isinstance(d, int) else None for d in dims)
+
+
 def _batch(args: Any, dims: Any, *, layers: Any, **params: Any) -> tuple[list[Any], list[Any]]:
     """Leave the operands as they are and note the new axis, so that they still are the loop's own variables."""
-    sizes = (a.shape[d] for a, d in zip(args, dims, strict=True) if isinstance(d, int))
-    layer = (next(sizes), tuple(d if isinstance(d, int) else None for d in dims))
-    mark_p.bind(*args, layers=(*layers, layer), **params)
+    mark_p.bind(*args, layers=(*layers, layer_of(args, dims)), **params)
     return [], []
 
 

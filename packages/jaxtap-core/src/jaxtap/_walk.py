@@ -15,8 +15,8 @@ from jaxtap._detect import fires
 from jaxtap._hunt import hunters, report
 from jaxtap._jaxprs import (
     CALLS,
+    advance,
     consts,
-    evaluator,
     inner,
     is_jaxpr,
     is_literal,
@@ -47,9 +47,12 @@ def realise(primitive: Any, params: dict[str, Any], args: Sequence[Any], around:
     once = primitive is scan_p and params["length"] == 1
     unrolled = primitive is scan_p and params["unroll"] != 1
     tiny = around.seals and not around.steps and all(map(is_tiny, bodies))
-    # What leads to no result is not computed without a lens. Where someone looks at it, a copy has it.
-    idle = not all(live(primitive, params).carry)
-    if (unrolled or once or tiny or idle) and not around.twin and all(map(is_pure, bodies)):
+
+    def idle() -> bool:
+        """Whether some state leads to no result, and is not computed without a lens. A copy has it."""
+        return not all(live(primitive, params).carry)
+
+    if not around.twin and all(map(is_pure, bodies)) and (unrolled or once or tiny or idle()):
         # Unrolled steps are fused into one another, and so, in a tiny loop, is anything. It stays as it is, and a
         # copy beside it sends the events.
         results, args = bare(primitive, params, args), unshared(args)
@@ -87,10 +90,7 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
             outs = _enter(eqn, [value(v) for v in eqn.invars], around)
             values.update(zip(eqn.outvars, outs, strict=True))
         else:
-            needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
-            gives = [v for e in eqns for v in e.outvars if type(v).__name__ != "DropVar"]
-            outs = evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs))
-            values.update(zip(gives, outs, strict=True))
+            advance(jaxpr, eqns, values)
     return [value(v) for v in jaxpr.outvars], [value(v) for v in want]
 
 
@@ -131,11 +131,9 @@ def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
         if key.lens is not None:
             key.lens.passed_through(primitive.name)
     eqn = map_subjaxprs(eqn, lambda _, sub: strip(sub))
-    outs = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
     values = {v: a for v, a in zip(eqn.invars, args, strict=True) if not is_literal(v)}
-    found = evaluator(inner(next(subjaxprs(eqn))), [eqn], list(values), outs)(*values.values())
-    given = dict(zip(outs, found, strict=True))
-    return [given.get(v) for v in eqn.outvars]
+    advance(inner(next(subjaxprs(eqn))), [eqn], values)
+    return [values.get(v) for v in eqn.outvars]
 
 
 def is_plain(params: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxtap._around import Around, aligned
+from jaxtap._around import Around, aligned, chosen
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import consts, inner
 from jaxtap._mark import leaves_of, own_marks
@@ -61,7 +61,7 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
             return i + 1, outs
         (running,), _ = plain(cond_jaxpr, [*cond_consts, *carry])
         outs, _ = walk(closed, ins, lanes_of(around.inside(i, None), running)) if way.inline else plain(closed, ins)
-        return i + 1, [_choose(running, new, old) for new, old in zip(outs, carry, strict=True)]
+        return i + 1, [chosen(running, new, old) for new, old in zip(outs, carry, strict=True)]
 
     def lanes_of(around: Around, running: Any) -> Around:
         """The surroundings of a step, with the lanes that run it."""
@@ -107,9 +107,3 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
     count, carry, *_ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
     crossings.none(count, lambda emitter: masks(emitter, first))
     return list(carry)
-
-
-def _choose(running: Any, new: Any, old: Any) -> Any:
-    """New state for lanes that run, old state for the others, as JAX lowers a batched condition."""
-    shape = running.shape + (1,) * (jnp.ndim(new) - running.ndim)
-    return lax.select_n(jnp.broadcast_to(running.reshape(shape), jnp.shape(new)), old, new)
