@@ -125,7 +125,7 @@ class Crossings:
         mask: Callable[[tuple[int, ...]], Any],
         before: Read,
         after: Read,
-        again: Callable[[Around], None],
+        again: Callable[[Around], Any],
     ) -> dict[Key, Any]:
         """After step `i`: let the tripwires on the state of the loop look at it.
 
@@ -153,6 +153,11 @@ class Crossings:
             for hunter in self._hunters:
                 fired[hunter.key] = fired.get(hunter.key, False) | found
         return fired
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a tripwire looks at the state of the loop."""
+        return bool(self._wires or self._hunters)
 
     @property
     def watched(self) -> list[Any]:

@@ -81,7 +81,7 @@ def watch(
     mask: Callable[[tuple[int, ...]], Any],
     before: Callable[[Any], list[Any] | None],
     after: Callable[[Any], list[Any]],
-    again: Callable[[Around], None],
+    again: Callable[[Around], Any],
 ) -> Any:
     """After a step: if a leaf has turned NaN or infinite, evaluate the step again.
 
@@ -114,7 +114,11 @@ def watch(
         new = [ills & ~was.get(id(mark), sick) for mark, ills in found]
         fresh = per_lane(jnp.concatenate(new, axis=-2))
         here = dataclasses.replace(around, lanes=lanes, mask=fresh if lanes else None, twin=True, hunt=hunt)
-        lax.cond(fresh.any(), lambda: again(here), lambda: None)
+
+        def rerun() -> None:
+            again(here)
+
+        lax.cond(fresh.any(), rerun, lambda: None)
         return fresh.any()
 
     bad = per_lane(jnp.concatenate([ills for _, ills in found], axis=-2)).any()

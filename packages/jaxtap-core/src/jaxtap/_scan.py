@@ -12,7 +12,7 @@ from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
 from jaxtap._liveness import live
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
-from jaxtap._payload import Read
+from jaxtap._payload import Emitter, Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
 from jaxtap._step import fires_inline, observe, plain, way_of
@@ -41,6 +41,9 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
 
     backward = is_backward(body)
 
+    def masks(emitter: Emitter) -> Any:
+        return aligned(around, emitter.lanes)
+
     def shown(i: Any) -> Any:
         """The step that is told of: a gradient pass goes through those of the forward pass backwards."""
         return length - i - 1 if backward else i
@@ -64,6 +67,10 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
             return sliced(body, leaves_of(mark), *known)
 
         return read
+
+    def given(carry: Any, i: Any) -> list[Any]:
+        """All that step `i` is given."""
+        return [*const_values, *carry, *(_index(x, place(i)) for x in xs)]
 
     def step(state: Any) -> Any:
         i, carry, yss, _ = state
@@ -90,38 +97,32 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         i, start, *_ = state
         inside: Any = False
         if way.observed:
-            ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
-            inside = observe(way, closed, ins, i, lambda ins: walk(closed, ins, around.observing(shown(i), length)))
+            observing = around.observing(shown(i), length)
+            inside = observe(way, closed, given(start, i), i, lambda ins: walk(closed, ins, observing))
         state = step(state) if way.inline else stepwise(i, step, state)
-        _, carry, yss, kept = state
+        done, carry, yss, kept = state
+        last, after = i == length - 1, reader(carry, yss, kept, i)
         fired: dict[Any, Any] = {}
-        if crossings.watched:
-
-            def again(around: Around) -> None:
-                walk(closed, [*const_values, *start, *(_index(x, place(i)) for x in xs)], around)
-
-            before, after = reader(start, yss, kept, i), reader(carry, yss, kept, i)
+        if crossings.guarded:
+            before, again = reader(start, yss, kept, i), lambda around: walk(closed, given(start, i), around)
             fired = crossings.watch(i, length, lambda lanes: aligned(around, lanes), before, after, again)
         if crossings.keepers:
-            ins = [*const_values, *start, *(_index(x, place(i)) for x in xs)]
-            inside = inside | fires_inline(way, closed, ins)
+            inside = inside | fires_inline(way, closed, given(start, i))
         fired = {e.key: fired.get(e.key, False) | inside for e in crossings.keepers}
-        lanes = lambda emitter: aligned(around, emitter.lanes)  # noqa: E731
-        rings = crossings.keep(rings, i, state[0], i == length - 1, lanes, reader(carry, yss, kept, i), fired)
+        rings = crossings.keep(rings, i, done, last, masks, after, fired)
         for emitter in crossings.emitters:
-            mask = aligned(around, emitter.lanes)
+            mask = masks(emitter)
             events = None if mask is None else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
-            crossings.step(emitter, i, state[0], i == length - 1, mask, events, reader(carry, yss, kept, i))
+            crossings.step(emitter, i, done, last, mask, events, after)
         return state, rings
 
     if length == 0:
-        crossings.none(0, lambda emitter: aligned(around, emitter.lanes))
+        crossings.none(0, masks)
     yss = [jnp.zeros((length, *var.aval.shape), var.aval.dtype) for var in y_vars]
     kept = [jnp.zeros(var.aval.shape, var.aval.dtype) for var in late]
     state = (jnp.int32(0), carry, yss, kept)
     if length:
-        masked = lambda emitter: aligned(around, emitter.lanes) is not None  # noqa: E731
-        rings = crossings.start(masked, reader(carry, yss, kept, jnp.int32(0)))
+        rings = crossings.start(lambda emitter: masks(emitter) is not None, reader(carry, yss, kept, jnp.int32(0)))
         state, _ = lax.while_loop(lambda s: s[0][0] < length, step_and_send, (state, rings))
     _, carry, yss, _ = state
     return [*carry, *yss]

@@ -65,40 +65,40 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def lanes_of(around: Around, running: Any) -> Around:
         """The surroundings of a step, with the lanes that run it."""
-        for emitter in emitters(own_marks(body), silent=True):
+        for emitter in emitters(crossings.marks, silent=True):
             return dataclasses.replace(around, lanes=emitter.lanes, mask=masks(emitter, running))
         return around
 
     def step_and_send(state: Any) -> Any:
         i, start, running, events, rings = state
         inside: Any = False
+        ins = [*body_consts, *start]
         if way.observed:
             observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
-            ins = [*body_consts, *start]
             inside = observe(way, closed, ins, i, lambda ins: walk(closed, ins, observing))
         _, carry = step((i, start)) if way.inline else stepwise(i, step, (i, start))
         pred = going_on(i + 1, carry, running)
+        last, after = ~pred.any(), reader(carry)
+
+        def of_step(emitter: Emitter) -> Any:
+            return masks(emitter, running)
+
         fired: dict[Any, Any] = {}
-        if crossings.watched:
-
-            def again(around: Around) -> None:
-                walk(closed, [*body_consts, *start], around)
-
-            silent = emitters(own_marks(body), silent=True)
-            mask = masks(silent[0], running)
-            fired = crossings.watch(i, None, lambda lanes: mask, reader(start), reader(carry), again)
+        if crossings.guarded:
+            mask = of_step(emitters(crossings.marks, silent=True)[0])
+            before, again = reader(start), lambda around: walk(closed, ins, around)
+            fired = crossings.watch(i, None, lambda lanes: mask, before, after, again)
         if crossings.keepers:
-            inside = inside | fires_inline(way, closed, [*body_consts, *start])
+            inside = inside | fires_inline(way, closed, ins)
         fired = {e.key: fired.get(e.key, False) | inside for e in crossings.keepers}
-        of_step = lambda emitter: masks(emitter, running)  # noqa: E731
-        rings = crossings.keep(rings, i, i + 1, ~pred.any(), of_step, reader(carry), fired)
-        ran = [masks(emitter, running) for emitter in crossings.emitters]
+        rings = crossings.keep(rings, i, i + 1, last, of_step, after, fired)
+        ran = list(map(of_step, crossings.emitters))
         events = [
             n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
             for n, e, mask in zip(events, crossings.emitters, ran, strict=True)
         ]
         for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
-            crossings.step(emitter, i, i + 1, ~pred.any(), mask, n, reader(carry))
+            crossings.step(emitter, i, i + 1, last, mask, n, after)
         return i + 1, carry, pred, events, rings
 
     first = going_on(jnp.int32(0), carry)
