@@ -109,10 +109,7 @@ class Accounts:
           steps: how many steps it has made.
           events: under a mask, how many events it has sent in each payload.
         """
-        del self.running[entry.loop]
-        account = execution.account
-        account.ended += 1
-        account.delivered += execution.events
+        account = self._close(entry, execution)
         sampled = math.ceil(steps / entry.sample_every)
         lanes = math.prod(entry.lanes)
         account.expected += entry.kinds * (sampled * lanes if events is None else events) + entry.shared * sampled
@@ -120,13 +117,18 @@ class Accounts:
 
     def end_of_ring(self, entry: Entry, execution: Execution, steps: int) -> None:
         """A loop has ended of which the newest steps were kept: those that have come are those that were due."""
+        account = self._close(entry, execution)
+        account.expected += execution.events
+        lanes = math.prod(entry.lanes)
+        account.sampled_out += max(0, (entry.kinds * lanes + entry.shared) * steps - execution.events)
+
+    def _close(self, entry: Entry, execution: Execution) -> _Loop:
+        """The account of an execution that has ended, with what it has sent."""
         del self.running[entry.loop]
         account = execution.account
         account.ended += 1
         account.delivered += execution.events
-        account.expected += execution.events
-        lanes = math.prod(entry.lanes)
-        account.sampled_out += max(0, (entry.kinds * lanes + entry.shared) * steps - execution.events)
+        return account
 
     def sites(self) -> dict[tuple[str, str], Site]:
         """What is known of each address and kind."""

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtap._active import Key
 from jaxtap._around import Around, aligned
 from jaxtap._config import OPS, Selection
-from jaxtap._emit import Part, PointEntry, emit_p
+from jaxtap._emit import Part, PointEntry, send_from_point
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._leaves import Leaves
@@ -197,8 +197,7 @@ def tell(
             masked=mask is not None,
             parts=(part,),
         )
-        head = [*around.steps, *([] if mask is None else [mask])]
-        emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
+        send_from_point(entry, around.steps, mask, arrays)
 
     if wanted is True:
         send()

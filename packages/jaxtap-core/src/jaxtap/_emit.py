@@ -194,6 +194,12 @@ class HuntEntry:
         return ()
 
 
+def send_from_point(entry: PointEntry | HuntEntry, steps: Sequence[Any], mask: Any, arrays: Sequence[Any]) -> None:
+    """One crossing of what is no loop: the steps of the loops around, the lane mask if there is one, the payload."""
+    head = [*steps, *([] if mask is None else [mask])]
+    emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
+
+
 @emit_p.def_effectful_abstract_eval
 def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}

@@ -17,7 +17,7 @@ from jax import lax
 
 from jaxtap._active import Key
 from jaxtap._around import Around, aligned
-from jaxtap._emit import HuntEntry, emit_p
+from jaxtap._emit import HuntEntry, send_from_point
 from jaxtap._equations import is_float
 from jaxtap._mark import Made, Path, Site
 from jaxtap._payload import lanes_of, numbering, over_lanes, tapping
@@ -153,7 +153,7 @@ def report(params: dict[str, Any], values: Sequence[Any], around: Around) -> Non
         masked=mask is not None,
         is_whole=params["path"] == hunt.path,
     )
-    emit_p.bind(*map(jnp.asarray, around.steps), *([] if mask is None else [mask]), table, entry=entry)
+    send_from_point(entry, around.steps, mask, [table])
 
 
 def _summary(value: Any) -> Any:

@@ -12,6 +12,11 @@ import jax
 _PART = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 
 
+def type_text(dtype: Any, shape: Sequence[int]) -> str:
+    """A dtype and a shape as JAX writes them, such as `float32[3,4]`."""
+    return f"{dtype}[{','.join(map(str, shape))}]"
+
+
 class SelectError(ValueError):
     """A selector could not be applied to a loop; says which loop, where it is, and what its leaves are."""
 

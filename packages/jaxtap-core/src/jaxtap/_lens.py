@@ -242,8 +242,7 @@ class Lens:
 
     def arrive_from_hunt(self, entry: HuntEntry, now: float, arrays: list[Any]) -> None:
         """A step has gone wrong, and was evaluated again: find the equation."""
-        steps = tuple(map(int, arrays[: entry.num_steps]))
-        mask, table = arrays[entry.num_steps] if entry.masked else None, arrays[-1]
+        steps, mask, (table,) = unpack_point(entry, arrays)
         own = [hunter.index for hunter in entry.hunters if hunter.key.lens is self]
         for tap, lane in itertools.product(own, np.ndindex(table.shape[:-2])):
             if mask is None or mask[lane]:

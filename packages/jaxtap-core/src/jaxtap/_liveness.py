@@ -115,7 +115,7 @@ def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[An
     return [next(outs) if u else args[first + i] for i, u in enumerate(used)]
 
 
-def evaluated(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> list[Any]:
+def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
     """The results of a body without its marks, and the values of the variables in `want`.
 
     Args:
@@ -128,4 +128,5 @@ def evaluated(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: b
     extended = inner(jaxpr).replace(outvars=[*inner(jaxpr).outvars, *want], debug_info=unnamed(inner(jaxpr)))
     lean, needed = pe.dce_jaxpr(extended, [True] * len(extended.outvars))[:2]
     run = as_function(rewrap(jaxpr, lean))
-    return (jax.jit(run) if call else run)(*(a for a, n in zip(ins, needed, strict=True) if n))
+    outs = (jax.jit(run) if call else run)(*(a for a, n in zip(ins, needed, strict=True) if n))
+    return outs[: len(outs) - len(want)], outs[len(outs) - len(want) :]

@@ -12,6 +12,7 @@ from jaxtap import _active
 from jaxtap._config import View
 from jaxtap._intercept import hooks
 from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._leaves import type_text
 from jaxtap._mark import is_output, leaves_of, own_marks
 from jaxtap._numbering import Numbering
 
@@ -31,7 +32,7 @@ class Leaf:
     dtype: Any
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 from jaxtap import _active
 from jaxtap._config import Tap, View
 from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._leaves import type_text
 from jaxtap._loops import Leaf, leaves_of_mark, surveyed
 from jaxtap._mark import is_mark, is_point
 from jaxtap._numbering import Numbering
@@ -32,7 +33,7 @@ class Equation:
     outputs: tuple[Leaf, ...]
 
     def __repr__(self) -> str:
-        outputs = ", ".join(f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]" for leaf in self.outputs)
+        outputs = ", ".join(type_text(leaf.dtype, leaf.shape) for leaf in self.outputs)
         return f"{self.path}  {self.source}  {outputs}"
 
 

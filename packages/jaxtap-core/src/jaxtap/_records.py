@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxtap._emit import Entry, PointEntry
+from jaxtap._emit import Entry, HuntEntry, PointEntry
 from jaxtap._events import TapEvent
 
 
@@ -65,8 +65,10 @@ class Record(NamedTuple):
         return ((event, columns[event.kind]) for event in self.events())
 
 
-def unpack_point(entry: PointEntry, arrays: Any) -> tuple[tuple[int, ...], np.ndarray | None, list[np.ndarray]]:
-    """A crossing of a single point in its pieces: steps of the loops around, mask, payload."""
+def unpack_point(
+    entry: PointEntry | HuntEntry, arrays: Any
+) -> tuple[tuple[int, ...], np.ndarray | None, list[np.ndarray]]:
+    """A crossing of what is no loop in its pieces: steps of the loops around, mask, payload."""
     at = entry.num_steps
     mask = arrays[at] if entry.masked else None
     return tuple(map(int, arrays[:at])), mask, arrays[at + entry.masked :]

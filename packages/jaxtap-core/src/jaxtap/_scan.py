@@ -10,12 +10,12 @@ from jax import lax
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
-from jaxtap._liveness import live
+from jaxtap._liveness import live, plain
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Emitter, Read
 from jaxtap._seal import stepwise
 from jaxtap._slices import Slice, output_position, sliced
-from jaxtap._step import fires_inline, observe, plain, way_of
+from jaxtap._step import fires_inline, observe, way_of
 from jaxtap._walk import walk
 
 

@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from jaxtap import _active
 from jaxtap._jit_frames import JitCall
+from jaxtap._leaves import type_text
 
 # The length at which values are cut in messages.
 _WIDTH = 60
@@ -38,7 +39,7 @@ class LeafType:
     sharding: str
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return type_text(self.dtype, self.shape)
 
 
 @dataclasses.dataclass(frozen=True)

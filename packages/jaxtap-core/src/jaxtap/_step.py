@@ -14,7 +14,6 @@ from jaxtap._announce import has_listeners, only_trips, sends
 from jaxtap._around import Around
 from jaxtap._detect import would_fire
 from jaxtap._jaxprs import inner, subjaxprs
-from jaxtap._liveness import evaluated
 from jaxtap._mark import has_points
 from jaxtap._seal import is_pure, sealed, unshared
 
@@ -48,12 +47,6 @@ def way_of(closed: Any, around: Around) -> Way:
     inline = not apart and (holds or not around.seals)
     observed = holds and not inline
     return Way(inline, observed, observed and only_trips(closed, own_state=False))
-
-
-def plain(closed: Any, ins: Sequence[Any], want: Sequence[Any] = (), call: bool = False) -> tuple[list[Any], list[Any]]:
-    """Evaluate a jaxpr without its marks; also the values of the variables in `want`."""
-    outs = evaluated(closed, ins, want, call)
-    return outs[: len(outs) - len(want)], outs[len(outs) - len(want) :]
 
 
 def fires_inline(way: Way, closed: Any, ins: Sequence[Any]) -> Any:

@@ -11,11 +11,12 @@ from jax import lax
 from jaxtap._around import Around, aligned, chosen
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import consts, inner
+from jaxtap._liveness import plain
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
 from jaxtap._seal import sealed, stepwise, unshared
 from jaxtap._slices import sliced
-from jaxtap._step import fires_inline, observe, plain, way_of
+from jaxtap._step import fires_inline, observe, way_of
 from jaxtap._walk import walk
 
 
