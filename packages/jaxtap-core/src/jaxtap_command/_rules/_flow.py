@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from enum import IntEnum
 
-from jaxtap_command._rules._scopes import Function, Scopes, parameters, words
+from jaxtap_command._rules._scopes import Function, Scopes, forked, parameters, words
 from jaxtap_command._rules._traced import Traced
 
 
@@ -50,7 +50,6 @@ _SAME = frozenset({"T", "mT", "real", "imag", "at"})
 # Guards after which code may well know that its value is concrete.
 _GUARDS = ("Tracer", "is_concrete", "_is_traced", "concrete_or_error", "core.get_aval", "disable_jit")
 _ARRAY_TYPES = frozenset({"jax.Array", "jax.numpy.ndarray", "jax.typing.ArrayLike", "jaxtyping.Array", "chex.Array"})
-_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 Env = dict[str, Level]
 
@@ -168,12 +167,7 @@ class Flow:
             self._value(statement.exc, env)
 
     def _fork(self, branches: Sequence[Sequence[ast.stmt]], env: Env) -> None:
-        ends: list[Env] = []
-        for branch in branches:
-            inner = dict(env)
-            self._block(branch, inner)
-            if not (branch and isinstance(branch[-1], _ENDS)):
-                ends.append(inner)
+        ends = forked(branches, env, self._block)
         for name in {name for end in ends for name in end}:
             env[name] = min((end.get(name, Level.UNKNOWN) for end in ends), default=Level.UNKNOWN)
 

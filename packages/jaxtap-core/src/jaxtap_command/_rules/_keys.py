@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from jaxtap_command._rules._base import Found, Rule
-from jaxtap_command._rules._scopes import is_function, keyword, words
+from jaxtap_command._rules._scopes import forked, is_function, keyword, words
 from jaxtap_command._rules._source import Source
 
 # They make, look at or derive from a key without using it up.
@@ -14,7 +14,6 @@ _KEEPS = words(
     "key PRNGKey fold_in key_data wrap_key_data key_impl clone default_prng_impl key_dtype", prefix="jax.random."
 )
 _ROUNDS = 4
-_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 Used = dict[str, ast.Call]
 
@@ -71,12 +70,7 @@ class _Walk:
                 self._call(node, used)
 
     def _fork(self, branches: Sequence[Sequence[ast.AST]], used: Used) -> None:
-        ends: list[Used] = []
-        for branch in branches:
-            inner = dict(used)
-            self.block(branch, inner)
-            if not (branch and isinstance(branch[-1], _ENDS)):
-                ends.append(inner)
+        ends = forked(branches, used, self.block)
         used.clear()
         for end in ends:
             used.update(end)

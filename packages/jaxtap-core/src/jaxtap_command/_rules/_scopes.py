@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
-from typing import TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeGuard, TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Node = TypeVar("_Node", bound=ast.AST)
+_Known = TypeVar("_Known")
 _AMBIGUOUS = ""
 _BUILTINS = frozenset(dir(builtins))
+_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -54,6 +57,21 @@ def constant(node: ast.AST | None) -> object:
     if isinstance(node, ast.Tuple | ast.List):
         return tuple(constant(element) for element in node.elts)
     return None
+
+
+def forked(
+    branches: Sequence[Sequence[_Node]],
+    known: dict[str, _Known],
+    follow: Callable[[Sequence[_Node], dict[str, _Known]], None],
+) -> list[dict[str, _Known]]:
+    """What is known of names after each branch that control leaves at its end, when all start from the same."""
+    ends: list[dict[str, _Known]] = []
+    for branch in branches:
+        end = dict(known)
+        follow(branch, end)
+        if not (branch and isinstance(branch[-1], _ENDS)):
+            ends.append(end)
+    return ends
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
