@@ -82,7 +82,8 @@ def test_a_call_that_is_traced_again_for_no_argument() -> None:
 
 @pytest.mark.parametrize("subcommand", ["bench", "profile"])
 def test_a_function_that_uses_up_its_arguments(folder: Path, subcommand: str) -> None:
-    answer(subcommand, "program:power", "--args", "jnp.ones(3), n=2", "--repeat", "2", cwd=folder)
+    report = answer(subcommand, "program:power", "--args", "jnp.ones(3), n=2", "--repeat", "2", cwd=folder)
+    assert report["repeat"] == 2
 
 
 def test_bench(folder: Path) -> None:

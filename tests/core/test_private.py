@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import lax
 from jax.interpreters import mlir
 
 import jaxtap as tap
-from jaxtap import _jit_frames, _pruned
+from jaxtap import _jit_frames, _provenance, _pruned
 from jaxtap._jaxprs import scan_p, while_p
 
 
@@ -38,6 +39,28 @@ def test_leaves_are_whole_and_in_order() -> None:
     assert [leaf.name for leaf in scan.outputs] == ["ys[0]", "ys[1]", "ys[2]['k']"]
     loop = tap.loops(lambda: lax.while_loop(lambda s: s.step < 3, lambda s: body(s, 1.0)[0], start))[0]
     assert [leaf.name for leaf in loop.carry] == ["s.position", "s.fixed", "s.step"]
+
+
+@pytest.mark.parametrize(
+    ("transform", "purpose"),
+    [
+        (lambda f: jax.jit(f)(1.0), "jit"),
+        (lambda f: lax.scan(lambda c, _: (f(c), None), 1.0, length=2)[0], "scan"),
+        (lambda f: lax.while_loop(lambda c: c < 3.0, f, 1.0), "while_body"),
+        (lambda f: lax.cond(True, f, lambda x: x, 1.0), "cond"),
+    ],
+)
+def test_what_is_being_traced_for_is_found(transform: Any, purpose: str) -> None:
+    """It is read from local variables of JAX's tracing function."""
+    seen: list[str] = []
+
+    def watched(x: Any) -> Any:
+        seen.extend(filter(None, map(_provenance._traced_for, _provenance._frames(0))))
+        return x + 1.0
+
+    jax.block_until_ready(transform(watched))
+    assert seen and seen[0].startswith(purpose)
+    assert seen[0].startswith(_provenance._ENTERED)
 
 
 def test_frames_are_read_only_where_they_are_known() -> None:
