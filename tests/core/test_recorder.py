@@ -141,7 +141,8 @@ def test_a_name_that_no_loop_has() -> None:
         ({"select": []}, ValueError, "select must name at least one leaf"),
         ({"select_ys": [""]}, ValueError, "select_ys must name at least one leaf"),
         ({"on_step": 5}, TypeError, "on_step must be a function"),
-        ({"where": "scan[0]"}, TypeError, "where must be a function"),
+        ({"where": 5}, TypeError, "where must be a glob over addresses"),
+        ({"internals": 1}, TypeError, "internals must be True or False"),
     ],
 )
 def test_wrong_arguments(lens: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -245,7 +246,7 @@ def test_a_primitive_that_is_not_entered_is_named() -> None:
         return lax.scan(body, v, None, length=3)[0]
 
     bare = program(jnp.ones(3))
-    with tap.record() as rec:
+    with tap.record(internals=True) as rec:
         assert (program(jnp.ones(3)) == bare).all()
     assert rec.report().unknown == ("custom_linear_solve",) and "not entered: custom_linear_solve" in repr(rec.report())
     assert {event.path for event in rec.events} == {"scan[0]"}

@@ -144,6 +144,7 @@ class Accounts:
                 path=path,
                 source=loop.site.source,
                 op=loop.site.op,
+                internal=loop.site.internal,
                 selected=loop.selected,
                 executions=loop.executions,
                 unfinished=loop.executions - loop.ended,

@@ -30,14 +30,16 @@ class Key:
       get: gives the lens that is open under this key, or None.
       take: takes what arrives for that lens, or None.
       tapped: primitives of the equations that programs compiled through it hold marks of.
+      left_out: addresses of the loops in programs compiled through it that its filters leave out.
     """
 
-    __slots__ = ("__weakref__", "get", "owner", "take", "tapped", "view")
+    __slots__ = ("__weakref__", "get", "left_out", "owner", "take", "tapped", "view")
 
     def __init__(self, view: View, owner: Lens | None = None) -> None:
         self.view = view
         self.owner = owner
         self.tapped: set[str] = set()
+        self.left_out: set[str] = set()
         self.get: Callable[[], Lens | None] = lambda: owner
         self.take: Callable[[tuple[Any, ...]], None] | None = None if owner is None else owner.take
 

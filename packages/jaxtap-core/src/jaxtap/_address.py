@@ -8,6 +8,7 @@ from typing import Any
 from jaxtap._active import Key
 from jaxtap._backward import is_identity
 from jaxtap._equations import Points
+from jaxtap._gates import Gate, gate_of
 from jaxtap._jaxprs import (
     WeakMemo,
     cond_p,
@@ -23,7 +24,7 @@ from jaxtap._jaxprs import (
     while_p,
     with_eqns,
 )
-from jaxtap._mark import Path, has_marks, is_floating, is_mark, is_point, own_marks
+from jaxtap._mark import Path, has_marks, is_floating, is_gate, is_mark, is_point, own_marks
 
 # Called on each loop equation that a walk meets, to mark it where that has not happened yet.
 Marker = Callable[[Any], Any]
@@ -50,17 +51,31 @@ def adopt(jaxpr: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: 
 
     def make() -> Any:
         points = Points(inner(jaxpr), head, keys if entered else ())
-        eqns, number, forward = [], 0, _Forward()
+        eqns, number, forward = [], _Numbers(), _Forward()
         for eqn in inner(jaxpr).eqns:
             if any(True for _ in subjaxprs(eqn)):
-                here = (*head, f"{label(eqn)}[{number}]")
-                eqn = _adopt_eqn(eqn, forward.of(eqn, here), mark, keys, entered)
-                number += 1
+                eqn = _adopt_eqn(eqn, forward.of(eqn, (*head, number.of(eqn))), mark, keys, entered)
             eqns += points.around(eqn)
         eqns += points.after()
         return with_eqns(inner(jaxpr), eqns)
 
     return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, keys, entered), make))
+
+
+class _Numbers:
+    """Counts the boundaries of one jaxpr. All branches of a `cond` that was mapped to a selection are one."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._gate: Gate | None = None
+
+    def of(self, eqn: Any) -> str:
+        """The part of an address that stands for an equation."""
+        gate, before = gate_of(eqn), self._gate
+        self._gate = gate
+        if gate is None or before is None or gate.bodies != before.bodies or gate.branch <= before.branch:
+            self._next += 1
+        return f"{gate.op if gate is not None else label(eqn)}[{self._next - 1}]"
 
 
 class _Forward:
@@ -94,11 +109,12 @@ def _adopt_eqn(eqn: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entere
 
 
 def is_addressed(eqn: Any) -> bool:
-    """Whether the marks in a `cond` or a checkpoint know it as the outermost boundary around them."""
-    if eqn.primitive is not cond_p and eqn.primitive is not remat_p:
+    """Whether the marks in a `cond`, a branch of one, or a checkpoint know it as the outermost boundary around them."""
+    gate = gate_of(eqn)
+    if gate is None and eqn.primitive is not cond_p and eqn.primitive is not remat_p:
         return False
     first = next((found for sub in subjaxprs(eqn) if (found := first_mark(sub)) is not None), None)
-    return first is not None and first.params["path"][0].bodies == bodies(eqn)
+    return first is not None and first.params["path"][0].bodies == (gate.bodies if gate is not None else bodies(eqn))
 
 
 def bodies(eqn: Any) -> tuple[str, ...]:
@@ -110,7 +126,7 @@ def first_mark(jaxpr: Any) -> Any:
     """The first mark in a jaxpr that has an address, at any depth, or None."""
     for eqn in inner(jaxpr).eqns:
         if is_mark(eqn):
-            if is_floating(eqn):
+            if is_floating(eqn) or is_gate(eqn):
                 continue
             return eqn
         for sub in subjaxprs(eqn):
@@ -131,7 +147,7 @@ def is_adopted(jaxpr: Any) -> bool:
         if is_loop(eqn):
             own = [mark for sub in subjaxprs(eqn) for mark in own_marks(sub)]
             return not own or len(own[0].params["path"]) > 1
-        if eqn.primitive is cond_p or eqn.primitive is remat_p:
+        if eqn.primitive is cond_p or eqn.primitive is remat_p or gate_of(eqn) is not None:
             return not is_addressed(eqn)
         return any(map(is_adopted, subjaxprs(eqn)))
     return False
@@ -150,7 +166,9 @@ def behead(jaxpr: Any, head: Path) -> Any:
     def make() -> Any:
         eqns = []
         for eqn in inner(jaxpr).eqns:
-            if (is_mark(eqn) or is_identity(eqn)) and not is_floating(eqn):
+            if is_gate(eqn):
+                pass
+            elif (is_mark(eqn) or is_identity(eqn)) and not is_floating(eqn):
                 eqn = eqn.replace(params={**eqn.params, "path": (*head, *eqn.params["path"][1:])})
             else:
                 eqn = map_subjaxprs(eqn, lambda _, sub: behead(sub, head))

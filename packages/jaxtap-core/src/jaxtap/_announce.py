@@ -16,6 +16,7 @@ from jaxtap._config import OPS, Selection
 from jaxtap._emit import Part, PointEntry, send_from_point
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._lanes import chosen, is_empty, picked
 from jaxtap._leaves import Leaves
 from jaxtap._mark import Site, is_point, own_marks
 from jaxtap._payload import (
@@ -31,6 +32,7 @@ from jaxtap._payload import (
     tapping,
 )
 from jaxtap._table import leaf_columns
+from jaxtap._where import allows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _by_tap(key: Key, kind: str, site: Site, text: str) -> list[Listener]:
     """The taps of one kind that look at a point or a loop."""
     return [
         Listener(key, i, text, tap.selection, tap.output, tap.trips_on.value if tap.trips_on else None)
-        for i, tap in tapping(key, kind, site.op, text)
+        for i, tap in tapping(key, kind, site, text)
     ]
 
 
@@ -97,7 +99,7 @@ def wires(params: dict[str, Any]) -> list[Listener]:
 
 def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
     view = key.view
-    if view.where is not None and not view.where.value(text):
+    if not allows(view.where, text, site.source):
         return []
     for patterns, selection in view.marks:
         if fits(site.op, patterns):
@@ -109,7 +111,7 @@ def _of_backward(key: Key, site: Site, text: str) -> list[Listener]:
     view = key.view
     if view.backward is None or not has_leaves(site, view.backward):
         return []
-    asked = lets_through(view, site.op, text) if site.op in OPS else bool(_of_mark(key, site, text))
+    asked = lets_through(view, site, text) if site.op in OPS else bool(_of_mark(key, site, text))
     return [Listener(key, -1, text, view.backward)] if asked else []
 
 
@@ -173,12 +175,16 @@ def tell(
 ) -> Any:
     """Send what one listener wants, for the lanes in `mask`; returns whether it wanted anything."""
     wanted: Any = True
+    sent = chosen(listener.key.view.lanes, lanes)
+    if is_empty(sent):
+        return False
     sample_every = listener.key.view.sample_every
     if listener.trips_on is not None:
         fires = tripped(listener, params, values)
-        mask = fires if mask is None else fires & mask
+        mask = picked(fires if mask is None else fires & mask, sent)
         wanted = mask.any()
     else:
+        mask = None if mask is None else picked(mask, sent)
         if around.steps and sample_every != 1:
             wanted = around.steps[-1] % sample_every == 0
         if mask is not None:
@@ -238,9 +244,12 @@ def _payload(
 
     arrays = over_lanes(params["layers"], len(values), one_lane)(list(values))
     lanes = lanes_of(params["layers"]) if arrays else ()
+    sent = chosen(listener.key.view.lanes, lanes)
+    arrays = [picked(array, sent) for array in arrays]
+    lanes = lanes if sent is None else tuple(map(len, sent))
     columns = _columns(listener, site, shape["columns"])
     site = dataclasses.replace(site, total=total)
-    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], columns)
+    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], columns, sent)
 
 
 def _value(listener: Listener, site: Site, values: Sequence[Any]) -> Any:

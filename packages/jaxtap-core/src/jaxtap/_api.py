@@ -14,7 +14,6 @@ from jaxtap import _active, _compiles
 from jaxtap._config import (
     OPS,
     THREADS,
-    ByIdentity,
     Host,
     Marks,
     View,
@@ -26,11 +25,13 @@ from jaxtap._config import (
 )
 from jaxtap._guard import warn
 from jaxtap._intercept import hooks
+from jaxtap._lanes import check_lanes
 from jaxtap._lens import Lens, Opening, Tripped, with_listener
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
 from jaxtap._taps import PrimitiveTap
-from jaxtap._types import Alert, MarksSpec, OnEvent, SelectSpec
+from jaxtap._types import Alert, LanesSpec, MarksSpec, OnEvent, SelectSpec, WhereSpec
+from jaxtap._where import check_where
 
 
 def _view(
@@ -41,32 +42,40 @@ def _view(
     wants_outputs: bool,
     ops: Sequence[str],
     sample_every: int,
-    where: Callable[[str], bool] | None,
+    where: WhereSpec,
     max_depth: int | None,
     taps: tuple[PrimitiveTap, ...],
     marks: Marks,
     backward: bool,
     select_backward: SelectSpec,
     last: int | None,
+    lanes: LanesSpec,
+    internals: bool,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
         outputs=selection("select_ys", select_ys) if wants_outputs else None,
         ops=check_ops(ops),
         sample_every=check_count("sample_every", sample_every, 1, "every step is 1, every tenth is 10"),
-        where=None if where is None else ByIdentity(check_callable("where", where)),
+        where=check_where(where),
         max_depth=None if max_depth is None else check_count("max_depth", max_depth, 0, "0 sees outermost loops only"),
         taps=tuple(tap.device for tap in taps),
         marks=marks,
         backward=selection("select_backward", select_backward) if backward else None,
         last=None if last is None else check_count("last", last, 1, "how many steps of each loop are kept"),
+        lanes=check_lanes(lanes),
+        internals=_flag("internals", internals),
     )
 
 
+def _flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False; got {value!r}.")
+    return value
+
+
 def _wants_backward(backward: Any, select_backward: SelectSpec) -> bool:
-    if not isinstance(backward, bool):
-        raise TypeError(f"backward must be True or False; got {backward!r}.")
-    return backward or select_backward is not None
+    return _flag("backward", backward) or select_backward is not None
 
 
 def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
@@ -104,13 +113,15 @@ def verbose(
     alert_ys_once: bool = False,
     ops: Sequence[str] = OPS,
     sample_every: int = 1,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
     last: int | None = None,
+    lanes: LanesSpec = None,
+    internals: bool = False,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -130,7 +141,9 @@ def verbose(
       alert_ys_once: as `alert_once`.
       ops: which loops: `"scan"`, `"while_loop"`, or both. A `fori_loop` is one or the other, as JAX makes it.
       sample_every: send steps 0, k, 2k, ... only; decided on the device.
-      where: a predicate over the address; loops for which it is false send nothing.
+      where: which loops send: those at addresses that a glob fits (`"scan[0]/while[*]"`; `*` stays within a part of an
+        address, `**` does not), those whose body is a function of that name (`"one_step"`, or a glob), or those for
+        whose address a predicate is true.
       max_depth: send nothing from loops with more than this many others around them.
       taps: what to see besides loops: a sequence of what `on`, `watch_nan`, `trip` and `print` make.
       marks: which values named by `jaxtap.mark` are sent: a name or glob, several, or a dictionary of names with
@@ -142,6 +155,11 @@ def verbose(
       last: keep the newest this many sampled steps of each loop on the device, and send nothing until one of `taps`
         that is a tripwire fires in the loop, or the loop ends: then the steps that led up to it arrive. What a
         program kept that XLA aborts is lost. An inner loop ends once in each step of the loop around.
+      lanes: which lanes of a vmap are sent: an index, a slice or a list of indices of the outermost mapped axis, or a
+        tuple with one of these for each mapped axis, outermost first. The others do not leave the device. Loops outside
+        of any vmap are sent as ever; an index that an axis does not have chooses nothing of it.
+      internals: also see loops of JAX's own library, as in `jax.random.gamma` and `jax.scipy`. They are counted in
+        addresses either way.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -180,6 +198,8 @@ def verbose(
         backward=_wants_backward(backward, select_backward) and on_step is not None,
         select_backward=select_backward,
         last=last,
+        lanes=lanes,
+        internals=internals,
     )
     return _wrapped(f, Lens(view, host, None))
 
@@ -187,7 +207,7 @@ def verbose(
 def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
     check_callable("f", f)
     key = _active.Key(lens.view, owner=lens)
-    lens.tapped = key.tapped
+    lens.tapped, lens.left_out = key.tapped, key.left_out
 
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> Any:
@@ -248,7 +268,7 @@ class Recording:
         if self._traces:
             with_listener(self._lens, self._recorder, self._everywhere)
         self._key.route(self._lens)
-        self._lens.tapped = self._key.tapped
+        self._lens.tapped, self._lens.left_out = self._key.tapped, self._key.left_out
         self._opening = Opening(self._lens, self._key, self._everywhere)
         self._opening.open()
         return self._recorder
@@ -290,13 +310,15 @@ def record(
     alert_ys_once: bool = False,
     ops: Sequence[str] = OPS,
     sample_every: int = 1,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
     last: int | None = None,
+    lanes: LanesSpec = None,
+    internals: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -316,13 +338,15 @@ def record(
     alert_ys_once: bool = False,
     ops: Sequence[str] = OPS,
     sample_every: int = 1,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
     last: int | None = None,
+    lanes: LanesSpec = None,
+    internals: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -339,13 +363,15 @@ def record(
     alert_ys_once: bool = False,
     ops: Sequence[str] = OPS,
     sample_every: int = 1,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
     max_depth: int | None = None,
     taps: Sequence[PrimitiveTap] = (),
     marks: MarksSpec = None,
     backward: bool = False,
     select_backward: SelectSpec = None,
     last: int | None = None,
+    lanes: LanesSpec = None,
+    internals: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -420,6 +446,8 @@ def record(
         backward=_wants_backward(backward, select_backward),
         select_backward=select_backward,
         last=last,
+        lanes=lanes,
+        internals=internals,
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit, trace)

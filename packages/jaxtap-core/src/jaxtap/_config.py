@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxtap._lanes import Lanes
 from jaxtap._types import Alert, OnEvent, Select, SelectSpec
 
 OPS = ("scan", "while_loop")
@@ -61,7 +62,7 @@ class Tap:
       primitives: names of primitives, or globs.
       selection: what is sent of the outputs.
       output: index of the one output looked at, or None for all.
-      where: predicate over the address.
+      where: which addresses, as `_where.check_where` gives it.
       trips_on: a traced predicate of the outputs, without which nothing is sent.
     """
 
@@ -69,7 +70,7 @@ class Tap:
     primitives: tuple[str, ...] = ()
     selection: Selection = ALL_LEAVES
     output: int | None = None
-    where: ByIdentity | None = None
+    where: ByIdentity | str | None = None
     trips_on: ByIdentity | None = None
 
 
@@ -86,24 +87,28 @@ class View:
       outputs: what is sent of a scan's `ys`, or None where no one asked for them.
       ops: loop operators that are tapped.
       sample_every: send steps 0, k, 2k, ... only.
-      where: predicate over the address.
+      where: which addresses, as `_where.check_where` gives it.
       max_depth: deepest address sent; an outermost loop has depth 0.
       taps: which equations are seen.
       marks: which marked values are seen.
       backward: what is sent of the cotangents of carries and marked values, or None where no one asked for them.
       last: how many steps of each loop are kept on the device until something happens; None sends each.
+      internals: whether loops of JAX's own library are seen.
+      lanes: which lanes are sent, as `_lanes.check_lanes` gives it.
     """
 
     select: Selection | None = ALL_LEAVES
     outputs: Selection | None = None
     ops: tuple[str, ...] = OPS
     sample_every: int = 1
-    where: ByIdentity | None = None
+    where: ByIdentity | str | None = None
     max_depth: int | None = None
     taps: tuple[Tap, ...] = ()
     marks: Marks = ()
     backward: Selection | None = None
     last: int | None = None
+    internals: bool = False
+    lanes: Lanes = None
 
     @property
     def watches_cotangents(self) -> bool:

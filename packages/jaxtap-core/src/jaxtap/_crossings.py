@@ -57,7 +57,7 @@ class Crossings:
             parts=parts,
             kinds=len(emitter.marks) - shared,
             shared=shared,
-            lanes=emitter.lanes,
+            lanes=emitter.sent_lanes,
         )
         head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
         emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)

@@ -128,7 +128,8 @@ def _jaxpr(closed: Any, args: Sequence[Any], own_state: bool = True) -> FIRES:
         elif is_point(eqn):
             operands = [value(v) for v in leaves_of(eqn)]
             for listener in listeners(eqn.params):
-                fired |= tripped(listener, eqn.params, operands).any()
+                if listener.trips_on is not None:
+                    fired |= tripped(listener, eqn.params, operands).any()
         elif own_state and eqn.params["site"].kind in ("carry", "output"):
             fired |= _of_state(eqn, [value(v) for v in leaves_of(eqn)])
     if pending:

@@ -17,6 +17,7 @@ from jax.interpreters import mlir
 from jaxtap._active import Key
 from jaxtap._guard import Guard
 from jaxtap._jaxprs import EFFECT
+from jaxtap._lanes import Chosen
 from jaxtap._mark import Path, Site
 
 emit_p = jcore.Primitive("jaxtap_emit")
@@ -31,12 +32,13 @@ class Part:
 
     Attributes:
       site: the loop.
-      lanes: size of each mapped axis, outermost first; every array of the payload starts with them. Empty also where
-        the payload holds no array: such a step is one event, whatever is mapped.
+      lanes: how many lanes are sent of each mapped axis, outermost first; every array of the payload starts with them.
+        Empty also where the payload holds no array: such a step is one event, whatever is mapped.
       treedef: structure of what the selector returned.
       restores: for each array, what turns the shipped form into the value as the program had it.
       fixed: leaves of the selected value that are no arrays, by position.
       columns: what the leaves of the value are called in a table.
+      ids: index of each lane that is sent, for each mapped axis; None where all are.
     """
 
     site: Site
@@ -45,6 +47,11 @@ class Part:
     restores: tuple[Callable[[np.ndarray], Any] | None, ...]
     fixed: tuple[tuple[int, Any], ...]
     columns: tuple[str, ...]
+    ids: Chosen = None
+
+    def lane(self, index: tuple[int, ...]) -> tuple[int, ...]:
+        """The lane that an index among those sent stands for."""
+        return index if self.ids is None else tuple(ids[i] for ids, i in zip(self.ids, index, strict=True))
 
     def value(self, arrays: Sequence[np.ndarray], lane: tuple[int, ...]) -> Any:
         """The selected value of one lane."""
@@ -86,7 +93,7 @@ class Entry:
       parts: the payloads.
       kinds: how many payloads a sampled step sends of each lane.
       shared: how many it sends once for all lanes.
-      lanes: size of each mapped axis, outermost first.
+      lanes: how many lanes are sent of each mapped axis, outermost first.
     """
 
     key: Key

@@ -19,6 +19,7 @@ from jaxtap._active import Key
 from jaxtap._around import Around, aligned
 from jaxtap._emit import HuntEntry, send_from_point
 from jaxtap._equations import is_float
+from jaxtap._lanes import chosen, mask_of
 from jaxtap._mark import Made, Path, Site
 from jaxtap._payload import lanes_of, numbering, over_lanes, tapping
 
@@ -54,7 +55,7 @@ def hunters(marks: Sequence[Any]) -> tuple[Hunter, ...]:
     found: list[Hunter] = []
     for key in marks[0].params["lenses"] if marks else ():
         text = numbering(key).text(marks[0].params["path"])
-        found += [Hunter(key, i) for i, _ in tapping(key, "state", marks[0].params["site"].op, text)]
+        found += [Hunter(key, i) for i, _ in tapping(key, "state", marks[0].params["site"], text)]
     return tuple(found)
 
 
@@ -102,6 +103,10 @@ def watch(
         return jnp.bool_(False)
     lanes = lanes_of(found[0][0].params["layers"])
     running = mask(lanes)
+    if lanes:
+        asked = [mask_of(chosen(hunter.key.view.lanes, lanes), lanes) for hunter in hunt.hunters]
+        if not np.all(asked):
+            running = np.any(asked, axis=0) & (True if running is None else running)
 
     def per_lane(flags: Any) -> Any:
         bad = flags.any(axis=(-2, -1))

@@ -41,7 +41,7 @@ from jaxtap._mark import Path, Root, Site, is_mark, mark_eqn, own_marks
 from jaxtap._points import hooked
 from jaxtap._provenance import in_lowering, is_discarded, is_recomputation
 from jaxtap._pruned import Pruned, pruned
-from jaxtap._sources import source_of_body
+from jaxtap._sources import is_lowering_of_jax, is_of_jax, source_of_body
 
 _guard = Guard()
 _marked = WeakMemo()
@@ -54,12 +54,13 @@ _widened = WeakMemo()
 class _Loop:
     """One loop about to be bound: which variables of its body are which leaves of the user's state."""
 
-    def __init__(self, primitive: Any, params: dict[str, Any], taken: Pruned | None, call_site: str) -> None:
+    def __init__(self, primitive: Any, params: dict[str, Any], taken: Pruned | None, source_info: Any) -> None:
         self.op = "scan" if primitive is scan_p else "while_loop"
         self.parameter = "jaxpr" if primitive is scan_p else "body_jaxpr"
         self.body = params[self.parameter]
         self.total = params["length"] if primitive is scan_p else None
-        self.call_site = call_site
+        self.call_site = source_info_util.summarize(source_info)
+        self.internal = is_of_jax(source_info)
         self.taken = taken
         jaxpr = inner(self.body)
         names = arg_names(self.body) or ("",) * len(jaxpr.invars)
@@ -101,7 +102,7 @@ class _Loop:
 
         def mark(kind: str, leaves: list[tuple[Any, str]], treedef: Any) -> Any:
             names = tuple(name for _, name in leaves)
-            site = Site(self.op, kind, source, names, self.total, treedef)
+            site = Site(self.op, kind, source, names, self.total, treedef, internal=self.internal)
             return mark_eqn([*(var for var, _ in leaves), *witnesses], site, path, keys, source_info)
 
         taken = self.taken or Pruned(())
@@ -113,7 +114,8 @@ class _Loop:
     def with_identities(self, jaxpr: Any, eqns: list[Any], keys: tuple[Any, ...], source_info: Any) -> Any:
         """The marked body, with the carry passing through identities whose transposes mark its cotangent."""
         path, names = (self.root(),), tuple(name for _, name in self.carry)
-        site = Site(self.op, "backward", source_of_body(self.body, self.call_site), names, self.total)
+        source = source_of_body(self.body, self.call_site)
+        site = Site(self.op, "backward", source, names, self.total, internal=self.internal)
         invars, outvars = list(jaxpr.invars), list(jaxpr.outvars)
         wanted = tuple(key for key in keys if key.view.backward is not None)
         if wanted:
@@ -132,7 +134,7 @@ class _Loop:
 
 
 def with_marks(
-    primitive: Any, params: dict[str, Any], keys: tuple[Any, ...], taken: Pruned | None = None, call_site: str = ""
+    primitive: Any, params: dict[str, Any], keys: tuple[Any, ...], source_info: Any, taken: Pruned | None = None
 ) -> dict[str, Any]:
     """The parameters of a loop with its body marked for some lenses."""
     parameter = "jaxpr" if primitive is scan_p else "body_jaxpr"
@@ -141,13 +143,13 @@ def with_marks(
     if own:
         missing = tuple(k for k in keys if k not in own[0].params["lenses"])
         return {**params, parameter: _widen(body, missing)} if missing else params
-    if arg_names(body) is None or is_recomputation() or is_discarded():
+    if arg_names(body) is None or is_recomputation() or is_discarded() or is_lowering_of_jax(source_info):
         return params
-    loop = _Loop(primitive, params, taken, call_site)
+    loop = _Loop(primitive, params, taken, source_info)
     root = loop.root()
 
     def mark_inside(eqn: Any) -> Any:
-        changed = with_marks(eqn.primitive, eqn.params, keys, None, source_info_util.summarize(eqn.source_info))
+        changed = with_marks(eqn.primitive, eqn.params, keys, eqn.source_info)
         return eqn if changed is eqn.params else replace_params(eqn, changed)
 
     def make() -> Any:
@@ -196,7 +198,7 @@ def with_addresses(op: str, params: dict[str, Any], keys: tuple[Any, ...], call_
     root = Root(op, call_site, tuple(map(function_source, jaxprs)))
 
     def mark_inside(eqn: Any) -> Any:
-        changed = with_marks(eqn.primitive, eqn.params, keys, None, source_info_util.summarize(eqn.source_info))
+        changed = with_marks(eqn.primitive, eqn.params, keys, eqn.source_info)
         return eqn if changed is eqn.params else replace_params(eqn, changed)
 
     def into(jaxpr: Any, head: Path) -> Any:
@@ -227,11 +229,11 @@ def _hooked(primitive: Any, original: Callable[..., Any]) -> Callable[..., Any]:
                 lens.loops_elsewhere += 1
             return original(*args, **params)
         try:
-            call_site = source_info_util.summarize(source_info_util.current())
+            source_info = source_info_util.current()
             if op is not None:
-                params = with_addresses(op, params, keys, call_site)
+                params = with_addresses(op, params, keys, source_info_util.summarize(source_info))
             else:
-                params = with_marks(primitive, params, keys, pruned(1), call_site)
+                params = with_marks(primitive, params, keys, source_info, pruned(1))
                 _note(primitive, args, params, keys)
         except Exception as error:  # noqa: BLE001 - a loop that cannot be marked runs unmarked
             _guard.failed("marking a loop", error)

@@ -21,6 +21,7 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say
 from jaxtap._hunt import culprit, sick_inputs, summary
 from jaxtap._intercept import hooks
+from jaxtap._lanes import chosen, mask_of
 from jaxtap._lines import alert_line, place, value_line
 from jaxtap._mark import Site
 from jaxtap._notes import notes
@@ -62,6 +63,7 @@ class Lens:
       numbering: numbers for outermost loops, counted by this lens.
       loops_elsewhere: loops bound by threads that this lens does not see, while it was open.
       tapped: primitives of the equations that its programs hold marks of.
+      left_out: addresses of the loops in its programs that its filters leave out.
       warned: whether the user has been told that something is off.
       listener: with `trace=True`, hears what is compiled.
     """
@@ -74,6 +76,7 @@ class Lens:
         self.loops_elsewhere = 0
         self.warned = False
         self.tapped: set[str] = set()
+        self.left_out: set[str] = set()
         self._accounts = Accounts()
         self._guard = Guard()
         self._lock = threading.Lock()
@@ -174,7 +177,7 @@ class Lens:
 
     def arrive_with_ring(self, entry: RingEntry, now: float, arrays: list[Any]) -> None:
         """A crossing with the newest steps of a loop; those that came with an earlier one are not new."""
-        count, outer, masks, _, rings = unpack(entry, arrays)
+        count, outer, of_lanes, _, rings = unpack(entry, arrays)
         done, every, rows = abs(count), entry.sample_every, entry.key.view.last or 1
         if count == entry.site.total:
             count = -count
@@ -184,11 +187,12 @@ class Lens:
             if execution is None or (count and done - 1 <= execution.last):
                 execution = self._accounts.begin(entry, self.numbering.text(entry.path))
             sampled = -(-done // every)
-            for row in range(max(0, sampled - rows), sampled):
-                step, slot = row * every, row % rows
+            newest = range(max(0, sampled - rows) * every, done, every)
+            for step in newest if of_lanes is None else np.unique(of_lanes[of_lanes >= 0]).tolist():
                 if step <= execution.last:
                     continue
-                mask = None if masks is None else masks[slot]
+                slot = step // every % rows
+                mask = None if of_lanes is None else of_lanes[slot] == step
                 sent = entry.events_in(mask)
                 if sent:
                     payload = [ring[slot] for ring in rings]
@@ -244,8 +248,10 @@ class Lens:
         """A step has gone wrong, and was evaluated again: find the equation."""
         steps, mask, (table,) = unpack_point(entry, arrays)
         own = [hunter.index for hunter in entry.hunters if hunter.key.lens is self]
-        for tap, lane in itertools.product(own, np.ndindex(table.shape[:-2])):
-            if mask is None or mask[lane]:
+        lanes = table.shape[:-2]
+        asked = mask_of(chosen(self.view.lanes, lanes), lanes)
+        for tap, lane in itertools.product(own, np.ndindex(lanes)):
+            if asked[lane] and (mask is None or mask[lane]):
                 self._found(entry, tap, now, steps, lane, table[lane])
 
     def _found(
@@ -330,7 +336,7 @@ class Lens:
             dropped=dropped,
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
-            notes=notes(self.view, loops, points, self.tapped, sites, dropped, elsewhere, traces),
+            notes=notes(self.view, loops, points, self.tapped, self.left_out, sites, dropped, elsewhere, traces),
         )
 
 

@@ -44,6 +44,7 @@ class Loop:
       op: `"scan"` or `"while_loop"`.
       source: where its body was written, as `"file.py:42 (function)"`.
       total: trip count, or None where it is not known beforehand.
+      internal: whether it is a loop of JAX's own library, which a lens sees with `internals=True`.
       carry: leaves of its state.
       outputs: leaves of what its steps return.
     """
@@ -54,10 +55,11 @@ class Loop:
     total: int | None
     carry: tuple[Leaf, ...]
     outputs: tuple[Leaf, ...]
+    internal: bool = False
 
     def __repr__(self) -> str:
         trips = "unknown trip count" if self.total is None else f"{self.total} steps"
-        lines = [f"{self.path}  {self.source}  {trips}"]
+        lines = [f"{self.path}  {self.source or 'jax'}  {trips}{', internal' if self.internal else ''}"]
         lines += [f"    {i}  {leaf!r}" for i, leaf in enumerate(self.carry)]
         lines += [f"    ys {i}  {leaf!r}" for i, leaf in enumerate(self.outputs)]
         return "\n".join(lines)
@@ -137,6 +139,7 @@ def loops(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Loops:
                 site.total,
                 leaves_of_mark(carry),
                 leaves_of_mark(outputs) if outputs else (),
+                site.internal,
             ),
         )
     return Loops(list(found.values()))

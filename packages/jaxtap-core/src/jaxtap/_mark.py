@@ -88,6 +88,7 @@ class Site:
       total: trip count, or None.
       treedef: structure of the leaves, or None where it is not known.
       equations: of a mark beside equations, those equations.
+      internal: whether it is a loop of JAX's own library, as in `jax.random.gamma`.
     """
 
     op: str
@@ -97,6 +98,7 @@ class Site:
     total: int | None
     treedef: Any = None
     equations: tuple[Made, ...] = ()
+    internal: bool = False
 
 
 def mark_eqn(operands: list[Any], site: Site, path: Path, lenses: tuple[Any, ...], source_info: Any) -> Any:
@@ -118,6 +120,11 @@ def leaves_of(mark: Any) -> list[Any]:
 def is_output(mark: Any) -> bool:
     """Whether a mark stands for what a scan step returns."""
     return mark.params["site"].kind == "output"
+
+
+def is_gate(eqn: Any) -> bool:
+    """Whether an equation marks which lanes run what comes after it in its jaxpr."""
+    return is_mark(eqn) and eqn.params["site"].kind == "gate"
 
 
 def is_point(eqn: Any) -> bool:

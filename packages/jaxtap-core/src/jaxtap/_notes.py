@@ -8,6 +8,7 @@ import jax
 
 from jaxtap._config import View
 from jaxtap._equations import fits
+from jaxtap._lanes import Span
 from jaxtap._leaves import matches, nearest
 from jaxtap._mark import Site
 from jaxtap._report import LoopReport, PointReport
@@ -18,6 +19,7 @@ def notes(
     loops: Sequence[LoopReport],
     points: Sequence[PointReport],
     tapped: Collection[str],
+    left_out: Collection[str],
     sites: dict[tuple[str, str], Site],
     dropped: int,
     loops_elsewhere: int,
@@ -28,7 +30,7 @@ def notes(
     others = bool(view.taps) or (traces and not view.ops)
     delivered = any(loop.executions for loop in loops)
     if not loops and not points and not others:
-        found.append(_nothing_seen(loops_elsewhere))
+        found.append(_nothing_seen(view, loops_elsewhere, left_out))
     found += _untapped(view, {point.op for point in points if point.kind == "primitive"}, tapped)
     found += _unmatched(view, sites) if loops else []
     # Who asks for no loops but has taps, or traces, looks at those alone.
@@ -61,7 +63,12 @@ def _untapped(view: View, met: Collection[str], tapped: Collection[str]) -> list
     ]
 
 
-def _nothing_seen(loops_elsewhere: int) -> str:
+def _nothing_seen(view: View, loops_elsewhere: int, left_out: Collection[str]) -> str:
+    if left_out and not loops_elsewhere:
+        return (
+            "no loop sent anything. Programs that were compiled through such a lens before have loops that its filters "
+            f"({_filters(view)}) leave out, as {', '.join(sorted(left_out)[:5])}; JAX's own need internals=True."
+        )
     if loops_elsewhere:
         return (
             "no loop was seen in this thread, while another thread ran loops: a lens is seen by the thread that opened "
@@ -76,12 +83,26 @@ def _nothing_seen(loops_elsewhere: int) -> str:
 
 
 def _all_quiet(view: View, loops: Sequence[LoopReport]) -> str:
-    where = "" if view.where is None else " where=,"
-    depth = "" if view.max_depth is None else f" max_depth={view.max_depth},"
-    reasons = f"{where}{depth} ops={view.ops!r}".strip()
+    if all(loop.internal for loop in loops):
+        return (
+            f"only loops of JAX's own library were seen ({', '.join(loop.path for loop in loops[:5])}): pass "
+            "internals=True to look at them."
+        )
+    own = [loop for loop in loops if not loop.internal]
+    named = [f"{loop.path} ({loop.source})" if isinstance(view.where, str) else loop.path for loop in own[:5]]
     return (
-        f"{len(loops)} loops were seen and none sent anything: {', '.join(loop.path for loop in loops[:5])}. Either "
-        f"the filters ({reasons}) left them out, or they were compiled and not run."
+        f"{len(own)} loops were seen and none sent anything: {', '.join(named)}. Either the filters "
+        f"({_filters(view)}) left them out, or they were compiled and not run."
+    )
+
+
+def _filters(view: View) -> str:
+    """The filters of a lens, as they were passed."""
+    lanes = None if view.lanes is None else tuple(slice(*p) if isinstance(p, Span) else list(p) for p in view.lanes)
+    where = view.where if view.where is None or isinstance(view.where, str) else view.where.value
+    passed = {"where": where, "max_depth": view.max_depth, "lanes": lanes}
+    return ", ".join(
+        [f"{name}={value!r}" for name, value in passed.items() if value is not None] + [f"ops={view.ops!r}"]
     )
 
 

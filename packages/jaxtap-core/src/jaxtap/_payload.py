@@ -14,10 +14,13 @@ from jaxtap._config import Selection, Tap, View
 from jaxtap._emit import Part, shipped
 from jaxtap._equations import fits
 from jaxtap._jaxprs import inner, subjaxprs
+from jaxtap._lanes import Chosen, chosen, is_empty
+from jaxtap._lanes import picked as picked_lanes
 from jaxtap._leaves import Leaves, SelectError, matches
 from jaxtap._mark import Path, Site, own_marks
 from jaxtap._numbering import Numbering
 from jaxtap._table import leaf_columns
+from jaxtap._where import allows
 
 # Reads the values of a mark's leaves.
 Read = Callable[[Any], list[Any]]
@@ -59,6 +62,16 @@ class Emitter:
     def lanes(self) -> tuple[int, ...]:
         """Size of each mapped axis, outermost first."""
         return tuple(size for size, _ in reversed(self.layers))
+
+    @property
+    def chosen(self) -> Chosen:
+        """The lanes that are sent, or None for all."""
+        return chosen(self.view.lanes, self.lanes)
+
+    @property
+    def sent_lanes(self) -> tuple[int, ...]:
+        """How many lanes are sent of each mapped axis, outermost first."""
+        return self.lanes if self.chosen is None else tuple(map(len, self.chosen))
 
     def over_lanes(self, pred: Any, carry: Sequence[Any]) -> Any:
         """A batched condition over all lanes: its axes are those of the vmaps that it depends on."""
@@ -113,6 +126,8 @@ def emitters(marks: Sequence[Any], silent: bool = False) -> list[Emitter]:
         path = marks[0].params["path"]
         text = numbering(key).text(path)
         sent = tuple(mark for mark in marks if silent or _is_sent(key, mark, text))
+        if not sent:
+            key.left_out.add(text)
         if sent:
             found.append(Emitter(key, path, text, sent))
     return found
@@ -125,14 +140,18 @@ def _is_sent(key: Key, mark: Any, text: str) -> bool:
         lens.saw(text, mark)
     if selection is None or (site.kind == "output" and not site.names):
         return False
-    return lets_through(view, site.op, text) and has_leaves(site, selection)
-
-
-def lets_through(view: View, op: str, text: str) -> bool:
-    """Whether the filters of a lens let a loop through."""
-    if op not in view.ops or (view.max_depth is not None and text.count("/") > view.max_depth):
+    if is_empty(chosen(view.lanes, lanes_of(mark.params["layers"]))):
         return False
-    return view.where is None or bool(view.where.value(text))
+    return lets_through(view, site, text) and has_leaves(site, selection)
+
+
+def lets_through(view: View, site: Site, text: str) -> bool:
+    """Whether the filters of a lens let a loop through."""
+    if site.op not in view.ops or (site.internal and not view.internals):
+        return False
+    if view.max_depth is not None and text.count("/") > view.max_depth:
+        return False
+    return allows(view.where, text, site.source)
 
 
 def has_leaves(site: Site, selection: Selection) -> bool:
@@ -140,14 +159,16 @@ def has_leaves(site: Site, selection: Selection) -> bool:
     return selection.names is None or bool(picked(site, selection))
 
 
-def tapping(key: Key, kind: str, op: str, text: str) -> list[tuple[int, Tap]]:
+def tapping(key: Key, kind: str, site: Site, text: str) -> list[tuple[int, Tap]]:
     """The taps of a lens, with their positions, that look at one kind of thing, this primitive and this address."""
+    if site.internal and not key.view.internals:
+        return []
     return [
         (i, tap)
         for i, tap in enumerate(key.view.taps)
         if tap.kind == kind
-        and (kind != "primitive" or fits(op, tap.primitives))
-        and (tap.where is None or tap.where.value(text))
+        and (kind != "primitive" or fits(site.op, tap.primitives))
+        and allows(tap.where, text, site.source)
     ]
 
 
@@ -194,8 +215,10 @@ def _select(emitter: Emitter, mark: Any, selection: Selection, read: Read) -> tu
 
     arrays = over_lanes(mark.params["layers"], len(site.names), one_lane)(read(mark))
     # Where a selector takes nothing of a lane, there is nothing to send lane by lane.
-    lanes = emitter.lanes if arrays or selection.function is None else ()
-    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"])
+    by_lane = arrays or selection.function is None
+    arrays = [picked_lanes(array, emitter.chosen) for array in arrays]
+    lanes, ids = (emitter.sent_lanes, emitter.chosen) if by_lane else ((), None)
+    return arrays, Part(site, lanes, shape["treedef"], shape["restores"], shape["fixed"], shape["columns"], ids)
 
 
 def lanes_of(layers: Any) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ not be fused the way it is without a lens, and the program's own result would mo
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,10 @@ from jax.interpreters import mlir
 from jax.interpreters import partial_eval as pe
 
 from jaxtap import _points
-from jaxtap._announce import has_listeners
+from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
+from jaxtap._gates import install as install_gates
+from jaxtap._gates import is_gated
 from jaxtap._jaxprs import (
     custom_jvp_call_p,
     custom_vjp_call_p,
@@ -26,9 +29,10 @@ from jaxtap._jaxprs import (
     while_p,
 )
 from jaxtap._liveness import keep_whole, remembering
-from jaxtap._mark import has_marks, has_points, mark_p
+from jaxtap._mark import has_marks, has_points, mark_p, strip
 from jaxtap._scan import realise_scan
-from jaxtap._walk import is_plain, loop_rules, realise
+from jaxtap._seal import is_pure, unshared
+from jaxtap._walk import is_plain, loop_rules, realise, walk
 from jaxtap._while import realise_while
 
 
@@ -39,7 +43,7 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         if not any(has_marks(value) for value in params.values() if is_jaxpr(value)):
             return rule(ctx, *args, **params)
 
-        around = Around(seals=ctx.module_context.platforms == ("cpu",))
+        around = _outermost(ctx)
 
         def run(*values: Any) -> list[Any]:
             return realise(primitive, params, values, around)
@@ -57,6 +61,8 @@ def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+        if is_gated(params["jaxpr"]):
+            return _lower_branch(rule, ctx, *args, **params)
         if not is_plain(params) or not has_points(params["jaxpr"]) or not has_listeners(params["jaxpr"]):
             return rule(ctx, *args, **params)
         return mlir.lower_fun(_points.written_out(params["jaxpr"]), multiple_results=True)(ctx, *args)
@@ -64,9 +70,30 @@ def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
     return lower
 
 
+def _lower_branch(rule: Callable[..., Any], ctx: Any, *args: Any, **params: Any) -> Any:
+    """Lower a branch that only some lanes take, outside of any loop: as it is, and a copy beside it for its events."""
+    branch, around = params["jaxpr"], _outermost(ctx)
+    if not is_pure(branch):
+        return mlir.lower_fun(lambda *values: walk(branch, values, around)[0], multiple_results=True)(ctx, *args)
+    if sends(branch):
+
+        def send(*values: Any) -> list[Any]:
+            walk(branch, unshared(values), dataclasses.replace(around, twin=True))
+            return []
+
+        mlir.lower_fun(send, multiple_results=True)(ctx, *args)
+    return rule(ctx, *args, **{**params, "jaxpr": strip(branch)})
+
+
+def _outermost(ctx: Any) -> Around:
+    """The surroundings of what lies in no loop."""
+    return Around(seals=ctx.module_context.platforms == ("cpu",))
+
+
 def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
     mark_p.def_impl(_points.run)
+    install_gates()
     mlir.register_lowering(mark_p, _points.lower, cacheable=False)
     for primitive, realise_loop in ((scan_p, realise_scan), (while_p, realise_while)):
         loop_rules[primitive] = realise_loop

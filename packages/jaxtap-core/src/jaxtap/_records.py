@@ -40,16 +40,16 @@ class Record(NamedTuple):
         for part in self.entry.parts:
             arrays = self.arrays[at : at + len(part.restores)]
             at += len(part.restores)
-            for lane in np.ndindex(part.lanes):
-                if self.mask is not None and not np.any(self.mask[lane]):
+            for index in np.ndindex(part.lanes):
+                if self.mask is not None and not np.any(self.mask[index]):
                     continue
                 yield TapEvent(
                     path=self.path,
                     step=self.step,
-                    value=part.value(arrays, lane),
+                    value=part.value(arrays, index),
                     total=part.site.total,
                     kind="backward" if part.site.kind == "cotangent" else part.site.kind,
-                    lane=lane,
+                    lane=part.lane(index),
                     outer=self.outer,
                     call=self.call,
                     time=self.time,

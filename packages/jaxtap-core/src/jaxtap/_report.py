@@ -13,6 +13,7 @@ class LoopReport:
       path: address of the loop.
       source: where its body was written.
       op: `"scan"` or `"while_loop"`.
+      internal: whether it is a loop of JAX's own library, seen with `internals=True`.
       selected: whether the lens's filters let it through; without, nothing is sent and nothing is counted.
       executions: how often it began, as far as the lens was told.
       unfinished: how many of those have not ended (or had not when the lens was closed).
@@ -25,6 +26,7 @@ class LoopReport:
     path: str
     source: str
     op: str
+    internal: bool = False
     selected: bool = True
     executions: int = 0
     unfinished: int = 0
@@ -119,7 +121,7 @@ class Report:
 
 def _line(loop: LoopReport) -> str:
     if not loop.selected:
-        return "filtered out"
+        return "filtered out, of JAX's own" if loop.internal else "filtered out"
     text = f"{loop.executions} x, {loop.delivered}/{loop.expected} events"
     if loop.partial or loop.unfinished:
         text += f", {loop.unfinished} unfinished with {loop.partial}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +15,10 @@ from jaxtap._jaxprs import function_source
 # Frames of this package are not the user's.
 source_info_util.register_exclusion(os.path.dirname(__file__))
 
-_JAX = os.path.dirname(jax.__file__)
+_HERE = os.path.dirname(__file__) + os.sep
+# `tests/core/test_private.py` fails where JAX's folders move.
+_JAX = os.path.dirname(jax.__file__) + os.sep
+_PRIVATE = os.path.join(_JAX, "_src")
 
 
 def source_of_body(body: Any, call_site: str) -> str:
@@ -23,6 +27,34 @@ def source_of_body(body: Any, call_site: str) -> str:
     if found and not found[2].startswith(_JAX):
         return f"{os.path.basename(found[2])}:{found[3]} ({found[1]})"
     return _short(call_site)
+
+
+# Where the functions of JAX's library are, in its own folder. What else is there calls functions for a user.
+_LIBRARY = ("random", "prng", "numpy/", "scipy/", "nn/", "image/", "ops/", "third_party/", "lax/", "../experimental/")
+_COMBINATORS = "lax/control_flow/"
+# What stands for one equation until it is lowered, such as `searchsorted` in jax 0.12.
+_LOWERED_LATER = "numpy/hijax"
+
+
+def _parts_of_jax(source_info: Any) -> Iterator[str]:
+    """The files of JAX between an equation and whoever called JAX, innermost first, as seen from its own folder."""
+    for frame in source_info.traceback.frames if source_info.traceback else ():
+        if frame.file_name.startswith(_HERE):
+            continue
+        if not frame.file_name.startswith(_JAX):
+            return
+        yield os.path.relpath(frame.file_name, _PRIVATE).replace(os.sep, "/")
+
+
+def is_of_jax(source_info: Any) -> bool:
+    """Whether a function of JAX's library, such as `jax.random.gamma`, has written an equation, not its caller."""
+    parts = _parts_of_jax(source_info)
+    return any(part.startswith(_LIBRARY) and not part.startswith(_COMBINATORS) for part in parts)
+
+
+def is_lowering_of_jax(source_info: Any) -> bool:
+    """Whether an equation belongs to what one of JAX's own equations is written out as when it is lowered."""
+    return any(part.startswith(_LOWERED_LATER) for part in _parts_of_jax(source_info))
 
 
 def source_of_call(source_info: Any) -> str:

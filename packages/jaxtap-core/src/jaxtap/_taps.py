@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxtap._config import ByIdentity, HostTap, Selection, Tap, check_callable, selection
-from jaxtap._types import SelectSpec
+from jaxtap._types import SelectSpec, WhereSpec
+from jaxtap._where import check_where
 
 NON_FINITE = "NaN/Inf"
 
@@ -25,7 +26,7 @@ class PrimitiveTap:
       label: what that line says.
       output: index of the one output to look at; None for all.
       once: print at most one line.
-      where: predicate over the address.
+      where: a glob over addresses, the name of a function, or a predicate over the address.
       trips_on: a traced predicate of the outputs: nothing is sent until it is true.
       prints: whether the line shows the value.
       kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, `"state"`, `"cotangent"`.
@@ -37,7 +38,7 @@ class PrimitiveTap:
     label: str | None = None
     output: int | None = None
     once: bool = False
-    where: Callable[[str], bool] | None = None
+    where: WhereSpec = None
     trips_on: Callable[[Any], Any] | None = dataclasses.field(default=None, repr=False)
     prints: bool = dataclasses.field(default=False, repr=False)
     kind: str = "primitive"
@@ -55,7 +56,7 @@ class PrimitiveTap:
             primitives=_names(self.prim_name) if self.kind == "primitive" else (),
             selection=_selection(self.select),
             output=self.output,
-            where=None if self.where is None else ByIdentity(self.where),
+            where=check_where(self.where),
             trips_on=None if self.trips_on is None else ByIdentity(self.trips_on),
         )
 
@@ -78,7 +79,7 @@ def _checked(
     select: Any,
     alert: Any,
     output: Any,
-    where: Any,
+    where: WhereSpec,
 ) -> str | tuple[str, ...]:
     names: tuple[Any, ...] = _names(prim) if isinstance(prim, (str, list, tuple)) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
@@ -88,7 +89,7 @@ def _checked(
         )
     check_callable("select", select)
     check_callable("alert", alert)
-    check_callable("where", where)
+    check_where(where)
     if output is not None and (isinstance(output, bool) or not hasattr(output, "__index__")):
         raise TypeError(f"output must be the index of an output, or None for all; got {output!r}.")
     return names[0] if len(names) == 1 else names
@@ -101,7 +102,7 @@ def on(
     label: str | None = None,
     output: int | None = None,
     once: bool = False,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
 ) -> PrimitiveTap:
     """A tap on every equation of a primitive, in loops and outside of them.
 
@@ -120,7 +121,8 @@ def on(
       output: index among the primitive's outputs, whose order may differ from that of the function that a user
         calls: `eigh_p` returns eigenvectors first.
       once: print at most one line.
-      where: a predicate over the address; equations for which it is false are not seen.
+      where: which equations are seen: those at addresses that a glob fits, such as `"scan[0]/**"`, those written in a
+        function of that name, such as `"one_step"`, or those for whose address a predicate is true.
 
     Raises:
       TypeError: if an argument is of the wrong type.
@@ -143,7 +145,7 @@ def print(
     select: Callable[..., Any] | None = None,
     label: str | None = None,
     once: bool = False,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
 ) -> PrimitiveTap:
     """A tap that prints each value to stderr, as `[tap] scan[0]/mul[0] 1/5: array([0.8499], dtype=float32)`.
 
@@ -167,7 +169,7 @@ def watch_nan(
     label: str = NON_FINITE,
     output: int | None = None,
     once: bool = False,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
     backward: bool = False,
 ) -> PrimitiveTap:
     """A tripwire: tells when a value turns NaN or infinite. Until then nothing leaves the device.
@@ -197,7 +199,7 @@ def watch_nan(
       label: the text of the line.
       output: as in `on`; None looks at all outputs. Outputs that are no floating-point numbers are finite.
       once: print at most one line.
-      where: a predicate over the address, of the equation or of the loop.
+      where: as in `on`, for the equation or the loop.
       backward: look at the gradient pass instead.
 
     Raises:
@@ -216,14 +218,14 @@ def watch_nan(
     if backward:
         if prim_name is not None or output is not None:
             raise ValueError("backward=True looks at the cotangents of carries: leave prim_name and output out.")
-        check_callable("where", where)
+        check_where(where)
         return PrimitiveTap(
             "", _count_by_leaf, _always, label, None, once, where, trips_on=_any_non_finite, kind="cotangent"
         )
     if prim_name is None:
         if output is not None:
             raise ValueError("output= chooses among the outputs of a primitive: pass prim_name too, or leave it out.")
-        check_callable("where", where)
+        check_where(where)
         return PrimitiveTap("", None, _always, label, None, once, where, kind="state")
     names = _checked(prim_name, None, None, output, where)
     return PrimitiveTap(names, _all_finite, _is_false, label, output, once, where, trips_on=_any_non_finite)
@@ -235,7 +237,7 @@ def trip(
     label: str = "tripped",
     on: str | Sequence[str] = "carry",
     once: bool = False,
-    where: Callable[[str], bool] | None = None,
+    where: WhereSpec = None,
 ) -> PrimitiveTap:
     """A tripwire of one's own: tells when a predicate, decided on the device, is true. Until then nothing leaves it.
 
@@ -247,7 +249,7 @@ def trip(
       on: `"carry"` for the state of each loop after each step, `"output"` for what a scan step returns, or the name
         of a primitive, several, or a glob.
       once: print at most one line.
-      where: a predicate over the address.
+      where: as in `on`.
 
     Raises:
       TypeError: if an argument is of the wrong type.
@@ -263,7 +265,7 @@ def trip(
     if not callable(predicate):
         raise TypeError(f"predicate must be a traced function of the leaves; got {type(predicate).__name__}.")
     if on in ("carry", "output"):
-        check_callable("where", where)
+        check_where(where)
         _selection(select)
         return PrimitiveTap("", select, _always, label, None, once, where, trips_on=predicate, kind=str(on))
     names = _checked(on, select, None, None, where)

@@ -27,5 +27,12 @@ Select = Callable[..., Any]
 # A selector as users write it: nothing (all leaves), leaf names, or a function of the leaves.
 SelectSpec = Select | str | list[str] | tuple[str, ...] | None
 
+# Which lanes of a vmap are sent, as users choose: of the outermost mapped axis, or a tuple with one choice an axis.
+LaneSpec = int | slice | list[int] | range
+LanesSpec = LaneSpec | tuple[LaneSpec, ...] | None
+
+# Which addresses are seen, as users choose: by a glob, the name of a function, or a predicate over the address.
+WhereSpec = Callable[[str], bool] | str | None
+
 # Marked values as users choose them: all, by name or glob, or with what to send of each.
 MarksSpec = str | Sequence[str] | Mapping[str, SelectSpec] | None

@@ -12,6 +12,7 @@ from jaxtap._address import first_mark
 from jaxtap._announce import announce, only_trips, sends
 from jaxtap._around import Around
 from jaxtap._detect import fires
+from jaxtap._gates import behind
 from jaxtap._hunt import hunters, report
 from jaxtap._jaxprs import (
     CALLS,
@@ -28,7 +29,7 @@ from jaxtap._jaxprs import (
     subjaxprs,
 )
 from jaxtap._liveness import bare, live
-from jaxtap._mark import has_marks, is_mark, is_point, leaves_of, own_marks, strip
+from jaxtap._mark import has_marks, is_gate, is_mark, is_point, leaves_of, own_marks, strip
 from jaxtap._seal import is_pure, is_tiny, unshared
 
 # How a marked loop is realised, by its primitive: `(params, args, around) -> results`.
@@ -80,7 +81,9 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
         return atom.val if is_literal(atom) else values[atom]
 
     for marked, eqns in runs(jaxpr.eqns):
-        if marked and is_mark(eqns[0]):
+        if marked and is_gate(eqns[0]):
+            around = behind(eqns[0], [value(v) for v in leaves_of(eqns[0])], around)
+        elif marked and is_mark(eqns[0]):
             if is_point(eqns[0]) and not around.hunt:
                 announce(eqns[0].params, [value(v) for v in leaves_of(eqns[0])], around)
             elif around.hunt and eqns[0].params["site"].kind == "equations":

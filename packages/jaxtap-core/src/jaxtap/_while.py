@@ -11,6 +11,7 @@ from jax import lax
 from jaxtap._around import Around, aligned, chosen
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import consts, inner
+from jaxtap._lanes import picked
 from jaxtap._liveness import plain
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
@@ -54,6 +55,11 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         own = emitter.over_lanes(pred, body.invars[num_body:]) if batched else None
         return mask if own is None else own if mask is None else own & mask
 
+    def sent(emitter: Emitter, pred: Any) -> Any:
+        """Of the lanes that are sent, which run."""
+        mask = masks(emitter, pred)
+        return None if mask is None else picked(mask, emitter.chosen)
+
     def step(state: Any) -> Any:
         i, carry = state
         ins = [*body_consts, *carry]
@@ -82,11 +88,11 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         last, after = ~pred.any(), reader(carry)
 
         def of_step(emitter: Emitter) -> Any:
-            return masks(emitter, running)
+            return sent(emitter, running)
 
         fired: dict[Any, Any] = {}
         if crossings.guarded:
-            mask = of_step(emitters(crossings.marks, silent=True)[0])
+            mask = masks(emitters(crossings.marks, silent=True)[0], running)
             before, again = reader(start), lambda around: walk(closed, ins, around)
             fired = crossings.watch(i, None, lambda lanes: mask, before, after, again)
         if crossings.keepers:
@@ -103,8 +109,8 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         return i + 1, carry, pred, events, rings
 
     first = going_on(jnp.int32(0), carry)
-    rings = crossings.start(lambda emitter: masks(emitter, first) is not None, reader(carry))
+    rings = crossings.start(lambda emitter: sent(emitter, first) is not None, reader(carry))
     state = (jnp.int32(0), carry, first, [jnp.int32(0) for _ in crossings.emitters], rings)
     count, carry, *_ = lax.while_loop(lambda s: s[2].any() if batched else s[2], step_and_send, state)
-    crossings.none(count, lambda emitter: masks(emitter, first))
+    crossings.none(count, lambda emitter: sent(emitter, first))
     return list(carry)
