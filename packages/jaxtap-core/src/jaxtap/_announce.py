@@ -103,7 +103,8 @@ def _of_mark(key: Key, site: Site, text: str) -> list[Listener]:
         return []
     for patterns, selection in view.marks:
         if fits(site.op, patterns):
-            return [Listener(key, -1, text, selection)]
+            gate = selection.gate.value if selection.gate else None
+            return [Listener(key, -1, text, selection, trips_on=gate)]
     return []
 
 

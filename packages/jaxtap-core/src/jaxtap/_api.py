@@ -201,10 +201,11 @@ def verbose(
         lanes=lanes,
         internals=internals,
     )
-    return _wrapped(f, Lens(view, host, None))
+    return wrapped(f, Lens(view, host, None))
 
 
-def _wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
+def wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
+    """`f` under a lens that is opened for each call, and hears what is compiled of it for good."""
     check_callable("f", f)
     key = _active.Key(lens.view, owner=lens)
     lens.tapped, lens.left_out = key.tapped, key.left_out
@@ -452,7 +453,7 @@ def record(
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit, trace)
     lens = Lens(view, host, recorder)
-    return _wrapped(f, with_listener(lens, recorder) if trace else lens), recorder
+    return wrapped(f, with_listener(lens, recorder) if trace else lens), recorder
 
 
 def emergency_restore() -> None:

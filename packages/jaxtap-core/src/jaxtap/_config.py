@@ -36,12 +36,17 @@ class Selection:
       single: whether one match gives the bare value instead of a dictionary.
       function: a traced function of the leaves (of those picked by name, if any are), or None.
       path_is: how that function takes the address: `"keyword"`, `"positional"`, or `""` if it does not.
+      finder: finds the leaves instead of names: from the names of all leaves and the structure of the state (None where
+        it is not known), the positions of those to pick.
+      gate: of a marked value: a traced predicate of the leaves; nothing is sent where it is false.
     """
 
     names: tuple[str, ...] | None = None
     single: bool = False
     function: ByIdentity | None = None
     path_is: str = ""
+    finder: ByIdentity | None = None
+    gate: ByIdentity | None = None
 
     @property
     def chooses(self) -> bool:
@@ -95,6 +100,7 @@ class View:
       last: how many steps of each loop are kept on the device until something happens; None sends each.
       internals: whether loops of JAX's own library are seen.
       lanes: which lanes are sent, as `_lanes.check_lanes` gives it.
+      hooks: what is hooked for it in a library, and how: a name, and anything hashable.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -109,6 +115,7 @@ class View:
     last: int | None = None
     internals: bool = False
     lanes: Lanes = None
+    hooks: tuple[tuple[str, Any], ...] = ()
 
     @property
     def watches_cotangents(self) -> bool:
@@ -198,7 +205,9 @@ def selection(argument: str, spec: SelectSpec) -> Selection:
     if isinstance(spec, (list, tuple)):
         return Selection(names=_names(argument, spec))
     if callable(spec):
-        names = getattr(spec, "leaf_names", ())
+        names, finder = getattr(spec, "leaf_names", ()), getattr(spec, "positions", None)
+        if names and finder is not None:
+            return Selection(names=_names(argument, names), function=ByIdentity(spec), finder=ByIdentity(finder))
         if names:
             return Selection(names=_names(argument, names), function=ByIdentity(spec))
         return Selection(function=ByIdentity(spec), path_is=takes_path(spec))

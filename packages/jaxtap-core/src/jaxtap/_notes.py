@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import jax
 
-from jaxtap._config import View
+from jaxtap._config import Selection, View
 from jaxtap._equations import fits
 from jaxtap._lanes import Span
 from jaxtap._leaves import matches, nearest
@@ -27,7 +27,8 @@ def notes(
 ) -> tuple[str, ...]:
     """The sentences, most telling first."""
     found: list[str] = []
-    others = bool(view.taps) or (traces and not view.ops)
+    # Who has hooks says himself what they have not seen.
+    others = bool(view.taps) or bool(view.hooks) or (traces and not view.ops)
     delivered = any(loop.executions for loop in loops)
     if not loops and not points and not others:
         found.append(_nothing_seen(view, loops_elsewhere, left_out))
@@ -106,6 +107,12 @@ def _filters(view: View) -> str:
     )
 
 
+def _has(site: Site, selection: Selection | None, name: str) -> bool:
+    if selection is not None and selection.finder is not None:
+        return bool(selection.finder.value(site.names, site.treedef))
+    return bool(matches(site.names, name))
+
+
 def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
     """Names asked for that no loop has."""
     found: list[str] = []
@@ -113,7 +120,7 @@ def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
         kind = "carry" if argument == "select" else "output"
         own = {path: site for (path, what), site in sites.items() if what == kind}
         for name in (selection.names or ()) if selection else ():
-            if any(matches(site.names, name) for site in own.values()):
+            if any(_has(site, selection, name) for site in own.values()):
                 continue
             everything = dict.fromkeys(n for site in own.values() for n in site.names)
             close = nearest(name, everything)

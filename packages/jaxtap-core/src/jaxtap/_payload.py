@@ -173,7 +173,9 @@ def tapping(key: Key, kind: str, site: Site, text: str) -> list[tuple[int, Tap]]
 
 
 def picked(site: Site, selection: Selection) -> list[int]:
-    """Indices of the leaves that a selection names."""
+    """Indices of the leaves that a selection names, or finds."""
+    if selection.finder is not None:
+        return list(selection.finder.value(site.names, site.treedef))
     found = [i for name in selection.names or () for i in matches(site.names, name)]
     return list(dict.fromkeys(found))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,15 @@ from jaxtap._guard import Guard
 from jaxtap._isolate import isolated
 from jaxtap._jaxprs import as_function, is_entered, is_jaxpr
 from jaxtap._mark import POINTS, Root, Site, has_points, mark_p, without_points
-from jaxtap._provenance import caller_of, in_lowering, is_discarded, is_recomputation, place
+from jaxtap._provenance import (
+    Place,
+    caller_of,
+    caller_outside,
+    in_lowering,
+    is_discarded,
+    is_recomputation,
+    place,
+)
 
 _guard = Guard()
 
@@ -114,12 +122,44 @@ def mark(name: str, value: Any, *, backward: bool = False) -> Any:
     """
     if not hasattr(name, "isidentifier") or not name or any(c in name for c in "/[]"):
         raise ValueError(f"the name of a mark must be a non-empty string without '/', '[' or ']'; got {name!r}.")
-    keys = tuple(key for key in _active.active() if key.view.marks)
+    keys = tuple(key for key in _active.active() if key.view.marks and not key.view.hooks)
     if not keys or in_lowering() or is_recomputation() or is_discarded():
         return value
+    return _marked(name, value, keys, caller_of(1), backward)
+
+
+def hook_settings(hook: str) -> tuple[Any, ...]:
+    """How each lens that sees this thread has a hook of some name, outermost first; empty where none has it.
+
+    A replaced function asks this first, and is the original where there is nothing.
+    """
+    if in_lowering():
+        return ()
+    return tuple(how for key in _active.active() for name, how in key.view.hooks if name == hook)
+
+
+def mark_for(hook: str, name: str, value: Any, *, outside: Sequence[str] = (), backward: bool = False) -> Any:
+    """As `mark`, but seen only by the lenses that have a hook of some name, and told apart by who called.
+
+    Args:
+      hook: the name of the hook.
+      name: what the value is called.
+      value: any pytree of arrays.
+      outside: packages whose code is no one's: the place that counts is the first one outside of them.
+      backward: as in `mark`.
+
+    Returns:
+      `value` itself.
+    """
+    keys = tuple(key for key in _active.active() if any(hook == own for own, _ in key.view.hooks))
+    if not keys or in_lowering() or is_recomputation() or is_discarded():
+        return value
+    return _marked(name, value, keys, caller_outside(1, outside), backward)
+
+
+def _marked(name: str, value: Any, keys: tuple[Any, ...], caller: Place, backward: bool) -> Any:
     with_paths, treedef = jax.tree_util.tree_flatten_with_path(value)
     names = tuple(f"{name}{jax.tree_util.keystr(path)}" for path, _ in with_paths)
-    caller = caller_of(1)
     site = Site(name, "mark", caller.source, names, None, treedef)
     _bind([leaf for _, leaf in with_paths], site, Root(name, caller.identity, point=True), keys)
     asking = tuple(key for key in keys if key.view.backward is not None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from jax.extend import source_info_util
@@ -81,6 +81,15 @@ def caller_of(depth: int) -> Place:
     """The place, and the line, that a function `depth` frames up is called from."""
     frame = next(_frames(depth + 1))
     return Place(f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}+{frame.f_lasti}", _line(frame))
+
+
+def caller_outside(depth: int, packages: Sequence[str]) -> Place:
+    """As `caller_of`, passing over the code of some packages, of jaxtap's own and of Python's context managers."""
+    passed = (*packages, *_NO_ONE, "jax", "jaxtap", "jaxtap_blackjax", "jaxtap_flax", "jaxtap_optax")
+    for frame in _frames(depth + 1):
+        if frame.f_globals.get("__name__", "").split(".")[0] not in passed:
+            return Place(f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}+{frame.f_lasti}", _line(frame))
+    return caller_of(depth + 1)
 
 
 def _line(frame: FrameType) -> str:

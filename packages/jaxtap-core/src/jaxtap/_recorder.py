@@ -132,6 +132,14 @@ class FlightRecorder:
                     self._events.extend(item.named_events())
             return self._events
 
+    def drain(self) -> list[TapEvent]:
+        """The events kept, oldest first, which the recorder then forgets."""
+        with self._lock:
+            taken = [event for event, _ in self.named()]
+            self._events.clear()
+            self._count -= len(taken)
+        return taken
+
     def clear(self) -> None:
         """Forget all events, and the count of dropped ones."""
         self.feed()

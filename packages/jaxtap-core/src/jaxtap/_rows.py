@@ -1,0 +1,146 @@
+"""Rows: what is seen of one step in one lane, put together from the events that tell of it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxtap._events import TapEvent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclasses.dataclass
+class Row:
+    """One step of one lane.
+
+    Attributes:
+      path: address of the loop; outside of any, that of the value that was seen.
+      step: index of the step: what the event's value says under the name `"step"`, else the loop's own, else,
+        outside of any loop, how many came before it.
+      total: trip count of the loop, or None.
+      lane: index under `vmap`, `()` without.
+      outer: step of each enclosing loop.
+      call: which execution of the loop.
+      time: arrival of its first event, in seconds since the epoch.
+      values: what was seen, by column.
+      point: address of the value that was seen, where rows are of single values; else empty.
+    """
+
+    path: str
+    step: int
+    total: int | None
+    lane: tuple[int, ...]
+    outer: tuple[int, ...]
+    call: int
+    time: float
+    values: dict[str, Any]
+    point: str = ""
+
+    def __getitem__(self, column: str) -> Any:
+        """What was seen under the name of a column; NaN where nothing was."""
+        return self.values.get(column, float("nan"))
+
+    @property
+    def series(self) -> tuple[Any, ...]:
+        """What the rows of one run of one lane have in common."""
+        return (self.point or self.path, self.lane, self.outer, self.call)
+
+
+_LOOPS = ("scan[", "while[")
+
+# What an event adds to its row, by column; None if it is no part of any row.
+Columns = Callable[[TapEvent], "Mapping[str, Any] | None"]
+
+
+class Rows:
+    """Puts rows together.
+
+    Args:
+      columns: what an event adds to its row.
+      events_per_row: how many events tell of a step of a loop. A row is complete with that many, or when a later one
+        has begun. With 1, rows are of single values: two in one loop make a series each.
+      capacity: keep only the newest this many rows; None keeps all.
+    """
+
+    def __init__(self, columns: Columns, events_per_row: int = 1, capacity: int | None = None) -> None:
+        self._columns, self._events_per_row = columns, events_per_row
+        self.kept: collections.deque[Row] = collections.deque(maxlen=capacity)
+        self._open: dict[tuple[Any, ...], tuple[int, Row, int]] = {}
+        self.count = 0
+
+    def add(self, event: TapEvent) -> list[Row]:
+        """Take up an event; returns the rows that are complete with it."""
+        values = self._columns(event)
+        if values is None:
+            return []
+        values = {name: _plain(value) for name, value in values.items()}
+        path, call, index = _place(event)
+        point = event.path if self._events_per_row == 1 else ""
+        key = (point or path, event.lane, event.outer, call)
+        began, row, seen = self._open.get(key, (-1, None, 0))
+        done: list[Row] = []
+        if row is None or began != index:
+            if row is not None and seen < self._events_per_row:
+                done.append(row)
+            row, seen = Row(path, index, event.total, event.lane, event.outer, call, event.time, {}, point), 0
+            self.kept.append(row)
+            self.count += 1
+        step = values.pop("step", None)
+        row.values.update(values)
+        row.step = row.step if step is None else step
+        row.total = row.total if event.total is None else event.total
+        self._open[key] = (index, row, seen + 1)
+        return [*done, row] if seen + 1 == self._events_per_row else done
+
+    def close(self) -> list[Row]:
+        """The rows that were not complete: no event will come any more."""
+        left = [row for _, row, seen in self._open.values() if seen < self._events_per_row]
+        self._open.clear()
+        return left
+
+
+def _place(event: TapEvent) -> tuple[str, int, int]:
+    """The loop that an event is of, which execution of it, and which step. Outside of any, an address is one series."""
+    if event.step < 0:
+        return event.path, 0, event.call
+    parts = event.path.split("/")
+    while len(parts) > 1 and not parts[-1].startswith(_LOOPS):
+        parts.pop()
+    return "/".join(parts), event.call, event.step
+
+
+def _plain(value: Any) -> Any:
+    """A scalar as Python has it; anything else as it is."""
+    return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
+
+
+def table(rows: Iterable[Row], first: Sequence[str] = ()) -> pd.DataFrame:
+    """Rows as a table: `path`, `step`, `lane`, `outer`, `call`, then each column; NaN where a row has nothing.
+
+    Args:
+      rows: the rows.
+      first: columns that come before the others, and are there even if no row has them.
+
+    Raises:
+      ImportError: without pandas.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 - an extra: importing jaxtap must not need it
+    except ImportError as error:
+        raise ImportError("df() needs pandas: pip install 'jaxtap-core[pandas]'. Without it, use rows.") from error
+    rows = list(rows)
+    places: dict[str, list[Any]] = {
+        "path": [row.path for row in rows],
+        "step": [row.step for row in rows],
+        "lane": [row.lane[0] if len(row.lane) == 1 else row.lane or None for row in rows],
+        "outer": [row.outer[0] if len(row.outer) == 1 else row.outer or None for row in rows],
+        "call": [row.call for row in rows],
+    }
+    names = dict.fromkeys([*first, *(name for row in rows for name in row.values)])
+    return pd.DataFrame(places | {name: [row[name] for row in rows] for name in names})

@@ -1,0 +1,225 @@
+"""A lens together with hooks on a library, for the time that it is open; what it sees becomes rows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import jax
+from jax.core import Tracer
+
+from jaxtap import _patches
+from jaxtap._api import Recording, wrapped
+from jaxtap._config import Host, View
+from jaxtap._events import TapEvent
+from jaxtap._guard import Guard, say, warn
+from jaxtap._lens import Lens
+from jaxtap._lines import alert_line
+from jaxtap._patches import Patch
+from jaxtap._recorder import FlightRecorder
+from jaxtap._report import Report
+from jaxtap._router import settle
+from jaxtap._rows import Columns, Row, Rows, table
+from jaxtap._tripwires import Trip, Tripwire
+from jaxtap._types import OnEvent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a watch looks at, and what it makes of it.
+
+    Attributes:
+      name: what it is called in messages, such as `"watch_warmup"`.
+      view: the device-side configuration of its lens. Its `hooks` keep what is compiled under it apart from what other
+        lenses compile, and are what `hook_settings` and `mark_for` ask for.
+      columns: what an event adds to its row.
+      looked_for: ends the sentence "it looked for ...", said where nothing was seen.
+      patches: makes what is replaced in the library while the watch is open.
+      events_per_row: how many events tell of a step; with more than 1, the loop's own events and those of marked values
+        in it make one row.
+      first: columns that every table has, before all others.
+    """
+
+    name: str
+    view: View
+    columns: Columns
+    looked_for: str
+    patches: Callable[[], Sequence[Patch]] = tuple
+    events_per_row: int = 1
+    first: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What a user chooses of a watch that changes nothing on the device.
+
+    Attributes:
+      tripwires: what is looked for in the rows, live.
+      on_event: called on the host with each event, on a thread of jaxtap's own.
+      on_row: called on the host with each complete row, likewise.
+      capacity: keep only the newest this many rows; None keeps all.
+      threads: `"own"` sees the thread that opened it, `"all"` every thread.
+    """
+
+    tripwires: tuple[Tripwire, ...] = ()
+    on_event: OnEvent | None = None
+    on_row: Callable[[Row], object] | None = None
+    capacity: int | None = None
+    threads: str = "own"
+
+    @property
+    def live(self) -> bool:
+        """Whether anything waits for rows or events as they come."""
+        return bool(self.tripwires) or self.on_event is not None or self.on_row is not None
+
+
+class Watch:
+    """A lens with hooks on a library: a context, to be entered again and again, or called with a function to wrap.
+
+    Attributes:
+      trips: tripwires that have fired, in order.
+    """
+
+    def __init__(self, plan: Plan, choices: Choices = Choices()) -> None:
+        self._plan, self._choices = plan, choices
+        self._recorder = FlightRecorder()
+        self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity)
+        self._looking = [wire.start() for wire in choices.tripwires]
+        self._guard = Guard()
+        self._lock = threading.RLock()
+        self._recording: Recording | None = None
+        self._patches: tuple[Patch, ...] = ()
+        self.trips: list[Trip] = []
+
+    @property
+    def _host(self) -> Host:
+        return Host(on_step=self._on_event if self._choices.live else None)
+
+    def __enter__(self) -> Any:
+        if self._recording is not None:
+            raise RuntimeError(f"this {self._plan.name} is open already; make another one.")
+        self._before = self._rows.count
+        self._recording = Recording(self._plan.view, self._host, self._recorder, self._choices.threads == "all")
+        self._patches = tuple(self._plan.patches())
+        _patches.install(self._patches)
+        try:
+            self._recording.__enter__()
+        except BaseException:
+            _patches.uninstall(self._patches)
+            self._recording = None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        _patches.uninstall(self._patches)
+        recording.__exit__(kind, error, traceback)
+        self._settled(self._before, error is not None)
+
+    def __call__(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that returns what `f` does, watched when it is called, and where it was compiled into another."""
+        lens = Lens(self._plan.view, self._host, self._recorder)
+
+        @functools.wraps(f)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            with self._patched():
+                return f(*args, **kwargs)
+
+        watched = wrapped(hooked, lens)
+
+        @functools.wraps(f)
+        def g(*args: Any, **kwargs: Any) -> Any:
+            before = self._rows.count
+            result = watched(*args, **kwargs)
+            if not any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(result)):
+                self._settled(before, False)
+            return result
+
+        return g
+
+    @contextlib.contextmanager
+    def _patched(self) -> Generator[None]:
+        patches = tuple(self._plan.patches())
+        _patches.install(patches)
+        try:
+            yield
+        finally:
+            _patches.uninstall(patches)
+
+    # --- As events come --------------------------------------------------------------------------------------
+
+    def _on_event(self, event: TapEvent) -> None:
+        """On jaxtap's own thread: something has arrived."""
+        if self._choices.on_event is not None:
+            self._guard.call("on_event", self._choices.on_event, event)
+        self._take()
+
+    def _take(self) -> None:
+        """Make rows of what has arrived."""
+        with self._lock:
+            for event in self._recorder.drain():
+                for row in self._guard.call("making a row", self._rows.add, event) or ():
+                    self._complete(row)
+
+    def _complete(self, row: Row) -> None:
+        for look in self._looking:
+            for trip in self._guard.call("a tripwire", lambda look=look: list(look(row))) or ():
+                self.trips.append(trip)
+                say(alert_line(row, trip.message))
+        if self._choices.on_row is not None:
+            self._guard.call("on_row", self._choices.on_row, row)
+
+    def _settled(self, before: int, failed: bool) -> None:
+        """The program has ended: no more events of it will come."""
+        self._take()
+        with self._lock:
+            for row in self._rows.close():
+                self._complete(row)
+        if self._rows.count == before and not failed:
+            warn(f"jaxtap: {self._plan.name} has seen nothing. It looked for {self._plan.looked_for}.", stacklevel=3)
+
+    # --- Afterwards ------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows so far, oldest first."""
+        self._take()
+        return list(self._rows.kept)
+
+    @property
+    def dropped(self) -> int:
+        """How many rows were dropped to keep within `capacity`."""
+        return self._rows.count - len(self._rows.kept)
+
+    def df(self) -> pd.DataFrame:
+        """The rows as a table: `path`, `step`, `lane`, `outer`, `call`, then what was seen; NaN where that was nothing.
+
+        Raises:
+          ImportError: without pandas.
+        """
+        return table(self.rows, self._plan.first)
+
+    def wait(self) -> None:
+        """Wait until what the programs of this thread have sent has become rows, while the watch stays open."""
+        settle()
+        self._take()
+
+    def report(self) -> Report:
+        """What was seen and what was not: loops, values, events expected and delivered, failures."""
+        report = self._recorder.report()
+        return dataclasses.replace(report, failures=report.failures | self._guard.failures)
+
+    def __repr__(self) -> str:
+        return f"<{self._plan.name}: {len(self._rows.kept)} rows, {len(self.trips)} tripwires fired>"
