@@ -40,12 +40,12 @@ STATE = (
     {"hyper": {"rate": jnp.float32(0.01)}},
 )
 
-step_size = Selector("step_size", (("Adaptation", "step_size"), ("Older", "epsilon")))
-mu_sum = Selector("mu_sum", (("Moments", "mu"),), lambda leaves: sum(leaf.sum() for leaf in leaves))
+step_size = Selector("step_size", (("Adaptation", "step_size"), ("Older", "epsilon"), ("", "step_size")))
+mu_sum = Selector("mu_sum", (("Moments", "mu"), ("", "mu")), lambda leaves: sum(leaf.sum() for leaf in leaves))
 count = Selector("count", (("Moments", "count"),))
 any_count = Selector("any_count", (("", "count"),))
-dual_step = Selector("dual_step", (("Adaptation", "dual.step"),))
-rate = Selector("rate", (("Hyper", "hyper.rate"),))
+dual_step = Selector("dual_step", (("Adaptation", "dual.step"), ("", "dual.step")))
+rate = Selector("rate", (("Hyper", "hyper.rate"), ("", "hyper.rate")))
 missing = Selector("missing", (("Adaptation", "elsewhere"), ("", "nowhere")))
 
 FOUND = {step_size: 0.3, mu_sum: 12.0, count: 4, dual_step: 7, rate: 0.01}
@@ -60,10 +60,11 @@ def test_called_with_a_state(selector: Selector) -> None:
     assert float(selector(STATE)) == pytest.approx(FOUND[selector])
 
 
-@pytest.mark.parametrize("selector", FOUND, ids=repr)
-@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("selector", "nested"), [(s, n) for s in FOUND for n in (False, True) if s is not count or not n], ids=repr
+)
 def test_in_a_tap(selector: Selector, nested: bool) -> None:
-    """Types are known of an outermost loop; of an inner one, the names alone."""
+    """Types are known of an outermost loop; of an inner one, where `count` would be one of two, the names alone."""
 
     def inner(state: Any) -> Any:
         return jax.lax.scan(body, state, None, length=2)[0]
@@ -74,8 +75,6 @@ def test_in_a_tap(selector: Selector, nested: bool) -> None:
 
         return jax.lax.scan(step, jnp.float32(0), None, length=1)[0]
 
-    if nested and selector is count:
-        pytest.skip("its field fits two values where types are not known")
     with tap.record(select=selector) as rec:
         (outer if nested else inner)(STATE)
     expected = FOUND[selector] + (5 if selector is mu_sum else 1)

@@ -120,6 +120,34 @@ def test_lines_are_those_of_jax_tap(capfd: Any) -> None:
     ]
 
 
+def test_a_product_that_xla_turns_is_turned_under_a_mark_too() -> None:
+    """A gradient is the transpose of a product, which XLA writes as a product of transposes if it is used but once."""
+    x = jax.random.normal(jax.random.key(0), (32, 8))
+    w = {"a": jax.random.normal(jax.random.key(1), (8, 16)), "b": jax.random.normal(jax.random.key(2), (16,))}
+
+    def loss(w: Any) -> Any:
+        return jnp.mean((jnp.tanh(x @ w["a"]) @ w["b"] - 1.0) ** 2)
+
+    @jax.jit
+    def step(w: Any, m: Any) -> Any:
+        g = tap.mark("gradient", jax.grad(loss)(w))
+        norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(g)))
+        m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * (g / norm), m, g)
+        return jax.tree.map(lambda w, m: w - 0.01 * m, w, m), m
+
+    def run() -> Any:
+        state = (w, jax.tree.map(jnp.zeros_like, w))
+        for _ in range(6):
+            state = step(*state)
+        return state
+
+    bare = run()
+    with tap.record(marks={"gradient": tap.norm}) as rec:
+        marked = run()
+    jax.tree.map(np.testing.assert_array_equal, marked, bare)
+    assert len(rec.events) == 6
+
+
 def test_equations_of_transforms_are_not_the_programs() -> None:
     """The derivative of a cosine is a sine that no one has written."""
     run = jax.jit(jax.grad(lambda x: jnp.cos(x).sum() + jnp.exp(x).sum()))

@@ -36,6 +36,9 @@ _KEPT = (
     "mpmd.call",
 )
 
+# XLA turns a product whose one use is one of these around itself, which a second use would keep it from.
+_TURNED = ("stablehlo.transpose", "stablehlo.reshape")
+
 
 def isolated(ctx: Any, values: Sequence[Any], read: Callable[..., None]) -> list[Any]:
     """Lower `read(*values)`, which sends something, apart from the program around it.
@@ -91,6 +94,13 @@ def _is_made_in(value: Any, block: Any) -> bool:
     return not isinstance(owner, mlir.ir.Block) and owner.operation.block == block
 
 
+def _is_kept(operation: Any, block: Any) -> bool:
+    """Whether the result of an operation is read as it is."""
+    while operation.name in _TURNED and _is_made_in(operation.operands[0], block):
+        operation = operation.operands[0].owner.operation
+    return operation.name in _KEPT
+
+
 def _leading_to(values: Sequence[Any], block: Any) -> list[Any]:
     """The operations that lead to some values, in order, back to what XLA keeps or the program is given."""
     found: list[Any] = []
@@ -99,7 +109,7 @@ def _leading_to(values: Sequence[Any], block: Any) -> list[Any]:
         if not _is_made_in(value, block):
             return
         operation = value.owner.operation
-        if operation.name in _KEPT or operation in found:
+        if _is_kept(operation, block) or operation in found:
             return
         for operand in (*operation.operands, *(v for r in operation.regions for b in r.blocks for v in _captured(b))):
             visit(operand)

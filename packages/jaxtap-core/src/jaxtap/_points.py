@@ -138,7 +138,15 @@ def hook_settings(hook: str) -> tuple[Any, ...]:
     return tuple(how for key in _active.active() for name, how in key.view.hooks if name == hook)
 
 
-def mark_for(hook: str, name: str, value: Any, *, outside: Sequence[str] = (), backward: bool = False) -> Any:
+def mark_for(
+    hook: str,
+    name: str,
+    value: Any,
+    *,
+    outside: Sequence[str] = (),
+    backward: bool = False,
+    where: Callable[[Any], bool] | None = None,
+) -> Any:
     """As `mark`, but seen only by the lenses that have a hook of some name, and told apart by who called.
 
     Args:
@@ -147,11 +155,16 @@ def mark_for(hook: str, name: str, value: Any, *, outside: Sequence[str] = (), b
       value: any pytree of arrays.
       outside: packages whose code is no one's: the place that counts is the first one outside of them.
       backward: as in `mark`.
+      where: a predicate over how a lens has the hook: those for which it is false do not see it.
 
     Returns:
       `value` itself.
     """
-    keys = tuple(key for key in _active.active() if any(hook == own for own, _ in key.view.hooks))
+    keys = tuple(
+        key
+        for key in _active.active()
+        if any(hook == own and (where is None or where(how)) for own, how in key.view.hooks)
+    )
     if not keys or in_lowering() or is_recomputation() or is_discarded():
         return value
     return _marked(name, value, keys, caller_outside(1, outside), backward)

@@ -11,6 +11,7 @@ import jax
 from jaxtap._leaves import Leaves, SelectError, parts
 
 # Type name and field of a value: `("ScaleByAdamState", "mu")`. The field may be dotted; an empty type fits every one.
+# Of a state, only the first that fits counts, so that one without a type is best the last.
 Field = tuple[str, str]
 
 
@@ -33,8 +34,8 @@ class _Found:
 class Selector:
     """A selector with a name. Pass it as `select=`, or call it with a state to read the value there.
 
-    Where the types of a loop's state are known, a value is found by the name of the type that holds it and by its
-    field; where not, by the field alone, as in the leaf's dotted name.
+    A value is found by the name of the type that holds it and by its field. Of a loop within another JAX keeps no
+    types: there, as wherever a type has got lost, only a field without one helps, looked for in the leaf's dotted name.
 
     Attributes:
       name: what it is called.
@@ -86,21 +87,35 @@ class Selector:
                     f"{', '.join(dict.fromkeys(f'{t}.{f}' if t else f for t, f in _all_fields(state))) or 'nothing'}."
                 )
             leaves = [with_paths[i][1] for i in found.positions]
+        return self._made(leaves)
+
+    def every(self, state: Any) -> dict[str, Any]:
+        """All such values in a state, by their place in it; none is no error."""
+        with_paths, treedef = jax.tree_util.tree_flatten_with_path(state)
+        names = [jax.tree_util.keystr(path) for path, _ in with_paths]
+        return {each.path: self._made([with_paths[i][1] for i in each.positions]) for each in self._all(names, treedef)}
+
+    def _made(self, leaves: list[Any]) -> Any:
         return leaves[0] if self.reduce is None else self.reduce(leaves)
 
-    def _found(self, names: Sequence[str], treedef: Any) -> _Found | None:
+    def _all(self, names: Sequence[str], treedef: Any) -> list[_Found]:
+        """The values that the first of the fields fits that fits any."""
         found = list(_typed(self.fields, treedef)) if treedef is not None else []
-        found = found or [each for field in self.fields for each in _untyped(field, names)]
+        found += [each for field in self.fields if not field[0] for each in _untyped(field, names)]
         for field in self.fields:
             own = [each for each in found if each.field == field]
-            if len(own) == 1:
-                return own[0]
-            if own and treedef is not None:
-                raise SelectError(
-                    f"{self.name} may be any of {', '.join(each.path for each in own)}; write more of the one that you "
-                    f"mean, as in select={own[0].path.lstrip('.')!r}."
-                )
-        return None
+            if own:
+                return own
+        return []
+
+    def _found(self, names: Sequence[str], treedef: Any) -> _Found | None:
+        own = self._all(names, treedef)
+        if len(own) > 1 and treedef is not None:
+            raise SelectError(
+                f"{self.name} may be any of {', '.join(each.path for each in own)}; write more of the one that you "
+                f"mean, as in select={own[0].path.lstrip('.')!r}."
+            )
+        return own[0] if len(own) == 1 else None
 
     def __repr__(self) -> str:
         return self.name

@@ -197,6 +197,44 @@ class OnColumn:
         return None if not bad else _any(bad)
 
 
+@dataclasses.dataclass(frozen=True)
+class OnRow:
+    """A tripwire on several columns together. It fires when they turn bad; again only if they have been good.
+
+    Attributes:
+      name: what it is called.
+      columns: the columns needed; rows that lack one are passed over.
+      bad: whether they are bad: of the row, or, traced, of a dictionary of a step's values.
+      says: the message: a format of `row`, as in `{row[loss]:.3g}`.
+      at_least: in so many rows, one after the other.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    bad: Callable[[Any], Any]
+    says: str
+    at_least: int = 1
+
+    def start(self) -> Watching:
+        """Begin to look at rows."""
+        in_a_row: collections.Counter[Any] = collections.Counter()
+
+        def look(row: Row) -> Iterable[Trip]:
+            if any(column not in row.values for column in self.columns):
+                return
+            in_a_row[row.series] = in_a_row[row.series] + 1 if self.bad(row) else 0
+            if in_a_row[row.series] == self.at_least:
+                yield Trip(self.name, self.says.format(row=row), row)
+
+        return look
+
+    def at_once(self, values: Mapping[str, Any]) -> Any:
+        """As a traced predicate of a step's values, by column; None where that is not enough."""
+        if self.at_least > 1 or any(column not in values for column in self.columns):
+            return None
+        return self.bad(values)
+
+
 def _any(each: Sequence[Any]) -> Any:
     so_far = each[0]
     for more in each[1:]:

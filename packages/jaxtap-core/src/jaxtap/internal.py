@@ -7,11 +7,13 @@ from jaxtap._patches import Patch
 from jaxtap._points import hook_settings, mark_for
 from jaxtap._rows import Columns, Row, Rows, table
 from jaxtap._selectors import Field, Selector
+from jaxtap._sizes import BY, group_of, leaves_by, non_finite, norm, square_sum, words
 from jaxtap._tripwires import (
     Judge,
     NonFinite,
     Often,
     OnColumn,
+    OnRow,
     Outside,
     Rule,
     Spike,
@@ -24,6 +26,7 @@ from jaxtap._tripwires import (
 from jaxtap._watch import Choices, Plan, Watch
 
 __all__ = [
+    "BY",
     "ByIdentity",
     "Choices",
     "Columns",
@@ -34,6 +37,7 @@ __all__ = [
     "NonFinite",
     "Often",
     "OnColumn",
+    "OnRow",
     "Outside",
     "Patch",
     "Plan",
@@ -52,11 +56,17 @@ __all__ = [
     "check_callable",
     "check_count",
     "chosen",
+    "group_of",
     "hook_settings",
+    "leaves_by",
     "mark_for",
+    "non_finite",
+    "norm",
     "parts",
     "say",
     "selection",
+    "square_sum",
     "table",
     "warn",
+    "words",
 ]
