@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from command.shell import PROGRAM, answer, complaint, environment, run, text
 
-from jaxtap_command._stages import _said
-from jaxtap_command.recompiles import _why
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -21,24 +18,25 @@ def folder(tmp_path: Path) -> Path:
 
 def test_probe(folder: Path) -> None:
     report = answer("probe", "program:step", "--args", "jnp.ones((2, 3))", cwd=folder)
-    assert report["wrapper"] == {"jitted": False, "arguments": {"x": "float32[2,3]"}}
-    assert report["traced"]["inputs"] == ["float32[2,3]"] and report["traced"]["outputs"] == ["float32[]"]
-    assert "sin" in report["traced"]["jaxpr"] and "stablehlo.sine" in report["lowered"]["stablehlo"]
+    assert report["function"] == "program:step" and report["source"].endswith("(step)")
+    assert report["wrapper"] == {"static": {}} and report["saved"] == []
+    assert report["traced"]["inputs"] == {"x": "f32[2,3]"} and report["traced"]["outputs"] == {"result": "f32[]"}
+    assert report["traced"]["equations"]["sin"] == 1 and min(report["seconds"].values()) > 0
     assert report["compiled"]["memory"]["arguments"] == 24 and report["compiled"]["cost"]["flops"] > 0
-    assert "HloModule" in report["compiled"]["hlo"]
+    assert report["compiled"]["memory"]["code"] == "backend does not say"
+    assert "stablehlo.sine" in report["texts"]["2-lowered.stablehlo.mlir"]
+    assert "HloModule" in report["texts"]["3-compiled.hlo.txt"]
 
 
 def test_probe_as_text(folder: Path) -> None:
-    page = text("probe", "program:power", "--args", "jnp.ones(3), n=2", cwd=folder)
-    first, x, n, *rest = page.splitlines()
-    assert (first, x, n) == ("program:power: compiled already", "    x: float32[3]", "    n: int 2")
-    assert any("donated 0" in line for line in rest)
-    assert "before optimisation: flops" in page and "importing" not in page and "tracing" not in page
-
-
-def test_what_a_backend_does_not_say() -> None:
-    assert _said({"flops": None, "bytes accessed": None}) == "backend does not say"
-    assert _said({"flops": None, "bytes accessed": 0.0}) == "flops backend does not say, bytes accessed 0"
+    page = text("probe", "program:power", "--args", "jnp.ones(3), n=2", "--save", "out", cwd=folder)
+    wrapper, static, traced, x, *rest = page.splitlines()
+    assert wrapper.startswith("wrapper   jit of power  program.py:") and traced.startswith("traced  ")
+    assert (static, x) == ("    static n: 2", "    in  x: f32[3] donated")
+    assert any(line.startswith("    cost before optimisation: flops ") for line in rest)
+    assert "importing" not in page and "tracing" not in page
+    written = [line.removeprefix("wrote ") for line in rest if line.startswith("wrote ")]
+    assert len(written) == 7 and all((folder / path).read_text() for path in written)
 
 
 CASES = """[(jnp.ones(3), 2), (jnp.ones(3), 2), (jnp.ones(4), 2), (jnp.ones(4), 3),
@@ -51,12 +49,14 @@ def test_recompiles(folder: Path) -> None:
     assert [case["why"] for case in cases] == [
         ["first call"],
         [],
-        ["x: float32[3] -> float32[4]"],
-        ["n: int 2 -> int 3"],
-        ["x: float32[4] -> int32[3]"],
-        ["x: int32[3] -> float 1.0"],
+        ["argument x f32[3] → f32[4]"],
+        ["static argument n 2 → 3"],
+        ["argument x f32[3] → i32[3]"],
+        ["argument x f32[4] → f32[]"],
         [],
     ]
+    assert cases[3]["arguments"] == {"x": "f32[4]", "n": "3"}
+    assert all((case["seconds"] > 0) == (case["what"] == "traced") for case in cases)
 
 
 def test_recompiles_without_static_arguments(folder: Path) -> None:
@@ -64,9 +64,9 @@ def test_recompiles_without_static_arguments(folder: Path) -> None:
     (folder / "tree.py").write_text("import jax\ndef f(p):\n    return jax.tree.leaves(p)\n")
     rows = answer("recompiles", "tree:f", "--cases", cases, cwd=folder)["cases"]
     assert [row["what"] for row in rows] == ["traced", "cached", "traced", "traced", "traced"]
-    assert rows[2]["why"] == ["p['w']: a Python float -> float32[2]"]
-    assert rows[3]["why"] == ["p['b']: not there -> a Python int"]
-    assert rows[4]["arguments"] == {"p": "a Python float"}
+    assert rows[2]["why"] == ["argument p['w'] f32[] → f32[2]"]
+    assert rows[3]["why"] == ["argument p {'w': *} → {'b': *, 'w': *}"]
+    assert rows[4]["arguments"] == {"p": "f32[]"}
 
 
 def test_recompiles_as_text(folder: Path) -> None:
@@ -75,9 +75,60 @@ def test_recompiles_as_text(folder: Path) -> None:
     assert page[-1] == "program:power: 5 of 7 calls traced or compiled"
 
 
-def test_a_call_that_is_traced_again_for_no_argument() -> None:
-    told = ["same arguments as before: a global, a closure or jax.config changed"]
-    assert _why({"x": "float32[3]"}, [{"x": "float32[3]"}]) == told
+OTHERS = """
+import jax, jax.numpy as jnp
+
+@jax.jit
+def inner(x):
+    return x + 1
+
+def outer(x):
+    return inner(inner(x)) @ jnp.eye(3)
+
+@jax.jit
+def watched(x):
+    jax.debug.callback(lambda v: inner(v), x)
+    return x
+
+class Model:
+    def __call__(self, x):
+        return x * x.shape[0]
+
+model = Model()
+
+def changing(x):
+    return x
+
+called = jax.jit(lambda x: x)
+called(1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "cases", "what", "last_why"),
+    [
+        ("outer", "[jnp.ones(3), jnp.ones(3)]", ["traced", "cached"], "first call"),
+        ("watched", "[jnp.ones(3), jnp.ones(2)]", ["traced", "traced"], "argument x f32[3] → f32[2] (last batch?)"),
+        ("model", "[jnp.ones(3), jnp.ones(2)]", ["traced", "traced"], "argument x f32[3] → f32[2] (last batch?)"),
+        ("called", "[1.0, 1]", ["cached", "traced"], "first call"),
+    ],
+)
+def test_recompiles_tells_of_one_function(
+    folder: Path, function: str, cases: str, what: list[str], last_why: str
+) -> None:
+    """Not of what it calls in turn, nor of what was traced before."""
+    (folder / "others.py").write_text(OTHERS)
+    rows = answer("recompiles", f"others:{function}", "--cases", cases, cwd=folder)["cases"]
+    assert [row["what"] for row in rows] == what
+    assert [row["why"] for row in rows if row["why"]][-1] == [last_why]
+
+
+def test_recompiles_goes_on_after_a_call_that_raised(folder: Path) -> None:
+    (folder / "others.py").write_text(OTHERS)
+    cases = "[jnp.ones(3), 1.0, jnp.ones(2)]"
+    rows = answer("recompiles", "others:model", "--cases", cases, cwd=folder, code=1)["cases"]
+    assert [row["what"] for row in rows] == ["traced", "raised", "traced"]
+    assert rows[1]["why"] == ["IndexError: tuple index out of range"]
 
 
 @pytest.mark.parametrize("subcommand", ["bench", "profile"])

@@ -215,6 +215,7 @@ def test_the_sentence() -> None:
     assert row.called_from.startswith("test_compiles.py:") and row.called_from.endswith("(test_the_sentence)")
     assert row.trace_seconds is not None and row.lowering_seconds is not None and row.compile_seconds is not None
     assert row.seconds == row.trace_seconds + row.lowering_seconds + row.compile_seconds > 0
+    assert 0 < log[0].elapsed < row.elapsed and row.elapsed == row.time - log.began
     assert row.cache == "not written" and "no directory set" in row.cache_note
 
 
@@ -270,6 +271,7 @@ def test_callable_objects_partials_and_tracers() -> None:
     models = [(row.name, row.number, row.cause) for row in rows[:3]]
     assert models == [("Model", 1, "first"), ("Model", 2, "function"), ("Deeper", 3, "function")]
     assert all(row.arguments == (("v", "f32[32,4]"),) for row in rows[:5])
+    assert all(row.source.startswith("test_compiles.py:") for row in rows[:5])
     assert "the same line made it again" in rows[1].reason and "the same line made it again" in rows[4].reason
     mapped = [row for row in rows[5:] if row.arguments == (("v", "f32[4]"),)]
     assert mapped and all(row.number == 0 for row in mapped)

@@ -51,6 +51,36 @@ def test_traced() -> None:
     assert traced.stage.jaxpr.eqns and traced.seconds > 0
 
 
+class Model:
+    def __call__(self, x: Any, *, scale: float = 1.0) -> Any:
+        return x * scale
+
+
+@pytest.mark.parametrize(
+    ("f", "args", "kwargs", "options", "static"),
+    [
+        (step, (PARAMS, X, 3), {}, {"static_argnums": 2}, {"n": "3"}),
+        (step, (PARAMS, X), {"n": 3, "loud": False}, {"static_argnames": ("n", "loud")}, {"n": "3", "loud": "False"}),
+        (step, (PARAMS, X), {}, {}, {}),
+        (step, (PARAMS, X), {}, {"donate_argnames": "x"}, {}),
+        (lambda *xs: xs[1], (2.0, X), {}, {"static_argnums": 0}, {"xs[0]": "2.0"}),
+        (lambda p, shape: p["w"].reshape(shape), (PARAMS, (2, 8)), {}, {"static_argnums": 1}, {"shape": "(2, 8)"}),
+        (jax.grad(lambda x, n: x**n), (2.0, 3), {}, {"static_argnums": 1}, {"n": "3"}),
+        (Model(), (X,), {"scale": 2.0}, {"static_argnames": "scale"}, {"scale": "2.0"}),
+    ],
+)
+def test_static_arguments(f: Any, args: Any, kwargs: Any, options: Any, static: dict[str, str]) -> None:
+    found = tap.stages(f, *args, **options, **kwargs)
+    assert found.static == static
+    lines = [f"    static {name}: {value}" for name, value in static.items()]
+    assert found.report().splitlines()[1 : 1 + len(static)] == lines
+
+
+def test_a_callable_object_has_a_name_and_a_place() -> None:
+    found = tap.stages(Model(), X)
+    assert found.name == "Model" and found.source.startswith("test_stages.py:") and "__call__" in found.source
+
+
 def test_captured_arrays_are_no_inputs() -> None:
     table = jnp.arange(5.0)
     assert list(map(str, tap.stages(lambda i: table[i], jnp.int32(2)).traced.inputs)) == ["i: i32[]"]
@@ -144,8 +174,13 @@ def test_the_words_for_it(monkeypatch: Any) -> None:
 
 def test_report() -> None:
     lines = tap.stages(step, PARAMS, X).report().splitlines()
-    assert lines[0].startswith("step  test_stages.py:")
-    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["step", "traced", "lowered", "compiled"]
+    assert lines[0].startswith("wrapper   jit of step  test_stages.py:")
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
+        "wrapper",
+        "traced",
+        "lowered",
+        "compiled",
+    ]
     assert any(line.startswith("    cost before optimisation: flops ") for line in lines)
     assert len(lines) < 40
     many = tap.stages(lambda *xs: sum(xs), *range(50)).report().splitlines()

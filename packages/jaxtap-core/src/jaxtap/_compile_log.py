@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -31,6 +32,7 @@ class Compile:
       cache: what the persistent cache did: `"hit"`, `"written"`, `"not written"`; empty where nothing was compiled.
       cache_note: why nothing was written.
       time: when the first of its stations began, in seconds since the epoch.
+      elapsed: the same, in seconds since the log was opened.
       of_jax: whether it is a function of JAX's own, such as an operation that is run outside of any `jit`.
     """
 
@@ -46,6 +48,7 @@ class Compile:
     cache: str = ""
     cache_note: str = ""
     time: float = 0.0
+    elapsed: float = 0.0
     of_jax: bool = False
 
     @property
@@ -73,9 +76,14 @@ def _ordinal(number: int) -> str:
 
 
 class CompileLog(Sequence[Compile]):
-    """What `jaxtap.compiles` has seen, oldest first: a sequence of `Compile`. Grows while programs are made."""
+    """What `jaxtap.compiles` has seen, oldest first: a sequence of `Compile`. Grows while programs are made.
+
+    Attributes:
+      began: when it was opened, in seconds since the epoch.
+    """
 
     def __init__(self) -> None:
+        self.began = time.time()
         self._rows: list[Compile] = []
 
     def __len__(self) -> int:
@@ -120,14 +128,17 @@ class CompileLog(Sequence[Compile]):
         return pd.DataFrame([_flat(row) for row in self], columns=[*_flat(Compile(""))])
 
     def report(self) -> str:
-        """The log as text, the longest first; JAX's own functions in one line."""
+        """The log as text, the longest first; JAX's own functions in one line.
+
+        Columns: seconds in all and of each station, and when it began, in seconds since the log was opened.
+        """
         rows = sorted((row for row in self if not row.of_jax), key=lambda row: -row.seconds)
         own = [row for row in self if row.of_jax]
         lines = [f"{len(self)} compiles, {sum(row.seconds for row in self):.3f} s"]
         if rows:
-            lines.append("   total    trace    lower  compile  cache        function")
+            lines.append("   total    trace    lower  compile        at  cache        function")
         for row in rows:
-            lines += [f"{_seconds(row)}  {row.cache:<11}  {row.name}  {row.source}", f"{'':37}{_why(row)}"]
+            lines += [f"{_seconds(row)}  {row.cache:<11}  {row.name}  {row.source}", f"{'':10}{_why(row)}"]
         if own:
             names = list(dict.fromkeys(row.name for row in own))
             more = ", ..." if len(names) > 5 else ""
@@ -143,7 +154,7 @@ class CompileLog(Sequence[Compile]):
 
 def _seconds(row: Compile) -> str:
     times = (row.seconds, row.trace_seconds, row.lowering_seconds, row.compile_seconds)
-    return " ".join("       -" if t is None else f"{t:8.3f}" for t in times)
+    return f"{' '.join('       -' if t is None else f'{t:8.3f}' for t in times)} {row.elapsed:9.3f}"
 
 
 def _why(row: Compile) -> str:

@@ -24,7 +24,7 @@ from jaxtap._config import THREADS, check_count
 from jaxtap._guard import Guard, say
 from jaxtap._jit_frames import JitCall, compiled_call, traced_call
 from jaxtap._retrace import Change, changes
-from jaxtap._signature import Signature, identity, name_of, signature
+from jaxtap._signature import Signature, identity, name_of, signature, written_at
 from jaxtap._sources import source_of_text
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
@@ -147,7 +147,7 @@ class Listener:
 
     def _traced(self, name: str, seconds: float) -> None:
         call = traced_call()
-        row = Compile(name, time=time.time() - seconds, trace_seconds=seconds)
+        row = dataclasses.replace(self._begun(name, seconds), trace_seconds=seconds)
         if call is None:
             station = _Station(name, row)
         elif call.jaxpr in self._jaxprs:
@@ -186,7 +186,7 @@ class Listener:
         for station in reversed(self._stations()):
             if station.name == name and waits(station.row):
                 return station
-        row = Compile(name, time=time.time() - seconds)
+        row = self._begun(name, seconds)
         call = compiled_call()
         if call is not None and getattr(call.function, "__name__", name) == name:
             row = self._described(row, call, is_new=False)
@@ -194,10 +194,16 @@ class Listener:
         self._stations().append(station)
         return station
 
+    def _begun(self, name: str, seconds: float) -> Compile:
+        """The row of a program whose first station has just ended."""
+        begin = time.time() - seconds
+        return Compile(name, time=begin, elapsed=begin - self.log.began)
+
     def _described(self, row: Compile, call: JitCall, is_new: bool) -> Compile:
         """A row with what is known of the call."""
-        source = source_of_text(call.source)
-        if any(f" at {folder}" in call.source for folder in _NOT_OF_USERS):
+        written = written_at(call.function, call.source)
+        source = source_of_text(written)
+        if any(f" at {folder}" in written for folder in _NOT_OF_USERS):
             return dataclasses.replace(row, source=source, of_jax=True)
         function = self._function(call)
         function.traces += is_new
@@ -267,7 +273,8 @@ def compiles(*, alert_after: int | None = None, threads: str = "own") -> Compile
     `with compiles() as log:` gives a sequence of `Compile`, one for each program: name, source line, argument shapes,
     seconds of each station, what the persistent cache did, and what has changed since the most similar call before.
     It is told by JAX's own event bus, `jax.monitoring`. Calls for which JAX has a program cost nothing and are not
-    counted. What was traced before the block is not known in it: the first trace inside is called the first.
+    counted: rows tell which trace of the function they are, and when. What was traced before the block is not known in
+    it: the first trace inside is called the first.
 
     Args:
       alert_after: print one line to stderr when a function has been traced more often than this.

@@ -18,6 +18,8 @@ from jaxtap._leaves import type_text
 
 # The length at which values are cut in messages.
 _WIDTH = 60
+# What JAX says of a function that is none to Python, but an object that can be called.
+_NOWHERE = "<unknown>"
 # Lenses have no names: those that programs were traced under are numbered.
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -132,6 +134,14 @@ def name_of(function: Any, name: str) -> str:
     return type(function).__name__ if name.startswith("<unnamed") else name
 
 
+def written_at(function: Any, text: str) -> str:
+    """Where JAX says that a function was written, or where its `__call__` was, as `"f at /path/file.py:17"`."""
+    if text != _NOWHERE:
+        return text
+    code = _code(function)
+    return "" if code is None else f"{code.co_name} at {code.co_filename}:{code.co_firstlineno}"
+
+
 def signature(call: JitCall) -> Signature:
     """The signature of a call."""
     return Signature(
@@ -151,7 +161,7 @@ def _weakly(value: Any) -> Callable[[], Any]:
 
 
 def _arguments(call: JitCall) -> dict[str, Argument]:
-    names = _parameter_names(call.function, len(call.args))
+    names = parameter_names(call.function, len(call.args))
     static = {i % len(call.args) for i in call.static_argnums if -len(call.args) <= i < len(call.args)}
     found: dict[str, Argument] = {}
     for i, (name, value) in enumerate(zip(names, call.args, strict=True)):
@@ -161,7 +171,8 @@ def _arguments(call: JitCall) -> dict[str, Argument]:
     return found
 
 
-def _parameter_names(function: Any, count: int) -> list[str]:
+def parameter_names(function: Any, count: int) -> list[str]:
+    """What the first positional arguments of a call are called."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

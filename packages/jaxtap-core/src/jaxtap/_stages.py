@@ -13,9 +13,10 @@ from typing import Any, Protocol, cast
 import jax
 
 from jaxtap._config import check_callable
+from jaxtap._signature import cut, name_of, parameter_names, written_at
 from jaxtap._sources import source_of_text
 from jaxtap._stages_diff import SUMMARY, StagesDiff, diff
-from jaxtap._stations import UNSAID, CompiledStage, LoweredStage, TracedStage
+from jaxtap._stations import UNSAID, CompiledStage, LoweredStage, TracedStage, stable
 
 _SHOWN = 8
 
@@ -28,13 +29,17 @@ class Stages:
     Attributes:
       wrapper: the jitted function.
       name: its name.
+      static: the values of static arguments by name, as text; of those that were given.
     """
 
     def __init__(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.wrapper = wrapper
-        self.name: str = getattr(wrapper, "__name__", "f")
+        self._function: Any = getattr(wrapper, "__wrapped__", wrapper)
+        self.name = name_of(self._function, getattr(wrapper, "__name__", "f"))
         start = time.perf_counter()
         self._traced = TracedStage(wrapper.trace(*args, **kwargs), time.perf_counter() - start)
+        given = dict(zip(parameter_names(self._function, len(args)), args, strict=True)) | kwargs
+        self.static = _static(given, [value.name for value in self.traced.inputs])
 
     @property
     def traced(self) -> TracedStage:
@@ -59,12 +64,13 @@ class Stages:
     def source(self) -> str:
         """File, line and name of the function, as events have them."""
         info = self.traced.stage.jaxpr.debug_info
-        return source_of_text(info.func_src_info or "")
+        return source_of_text(written_at(self._function, info.func_src_info or ""))
 
     def summary(self) -> dict[str, Any]:
         """What the stations say in numbers and short words; the same in each run of the same program."""
         traced, lowered, compiled = self.traced, self.lowered, self.compiled
         return {
+            "wrapper": {"static": self.static},
             "traced": {
                 "inputs": {value.name: str(value).removeprefix(f"{value.name}: ") for value in traced.inputs},
                 "outputs": {value.name: str(value).removeprefix(f"{value.name}: ") for value in traced.outputs},
@@ -119,7 +125,8 @@ class Stages:
     def report(self) -> str:
         """The stations in one page."""
         traced, lowered, compiled = self.traced, self.lowered, self.compiled
-        lines = [f"{self.name}  {self.source}"]
+        lines = [f"wrapper   jit of {self.name}  {self.source}"]
+        lines += _listed("static", [f"{name}: {value}" for name, value in self.static.items()])
         lines.append(f"traced    {traced.seconds:.3f} s  {_counts(traced.operations, 'equations')}")
         lines += _listed("in", map(str, traced.inputs)) + _listed("out", map(str, traced.outputs))
         lines.append(f"    effects: {', '.join(traced.effects) or 'none'}")
@@ -128,7 +135,7 @@ class Stages:
         lines.append(f"    cost before optimisation: {_amounts(lowered.cost_before_optimisation)}")
         lines.append(f"compiled  {compiled.seconds:.3f} s  {_counts(compiled.operations, 'instructions')}")
         lines.append(f"    cost: {_amounts(compiled.cost)}")
-        lines.append(f"    memory: {_amounts(compiled.memory, ' bytes')}")
+        lines.append(f"    memory in bytes: {_amounts(compiled.memory)}")
         for what in ("shardings", "formats"):
             for which in ("input", "output"):
                 found = getattr(compiled, f"{which}_{what}")
@@ -138,6 +145,19 @@ class Stages:
     def __repr__(self) -> str:
         made = ["traced", *(name for name in ("lowered", "compiled") if name in vars(self))]
         return f"<Stages of {self.name}: {', '.join(made)}>"
+
+
+def _static(given: dict[str, Any], inputs: list[str]) -> dict[str, str]:
+    """The arguments that are no inputs of the program, as text; none where the names of the inputs are not known."""
+    static = {
+        name: value
+        for name, value in given.items()
+        if not any(leaf == name or leaf.startswith((f"{name}[", f"{name}.")) for leaf in inputs)
+    }
+    traced = jax.tree.leaves([value for name, value in given.items() if name not in static])
+    if len(traced) != len(inputs):
+        return {}
+    return {name: cut(stable(repr(value))) for name, value in static.items() if jax.tree.leaves(value)}
 
 
 def _or_unsaid(found: Any) -> Any:
@@ -153,15 +173,15 @@ def _counts(found: dict[str, int] | None, what: str) -> str:
     return f"{sum(found.values())} {what}{': ' if most else ''}{most}{', ...' if len(found) > _SHOWN else ''}"
 
 
-def _amounts(found: dict[str, Any] | None, unit: str = "") -> str:
+def _amounts(found: dict[str, Any] | None) -> str:
     if found is None:
         return UNSAID
-    return ", ".join(f"{name} {UNSAID if n is None else f'{n:,.0f}{unit}'}" for name, n in found.items())
+    return ", ".join(f"{name} {UNSAID if n is None else f'{n:,.0f}'}" for name, n in found.items())
 
 
 def _listed(head: str, lines: Any) -> list[str]:
-    lines = [f"    {head:<4}{line}" for line in lines]
-    return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"    {head:<4}... {len(lines) - _SHOWN} more"]
+    lines = [f"    {head:<3} {line}" for line in lines]
+    return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"    {head:<3} ... {len(lines) - _SHOWN} more"]
 
 
 def _distinct(found: Sequence[str]) -> str:

@@ -1,4 +1,6 @@
-"""What ends the command early."""
+"""What ends the command early, and its exit codes."""
+
+DONE, FOUND, BAD = 0, 1, 2
 
 
 class BadInput(Exception):

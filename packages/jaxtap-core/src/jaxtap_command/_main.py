@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from jaxtap_command._bad import BadInput, Failed
+from jaxtap_command._bad import BAD, FOUND, BadInput, Failed
 
 _DESCRIPTION = "Evidence about JAX programs, the cheapest first."
 _COMMANDS = {
@@ -19,7 +19,6 @@ _COMMANDS = {
     "profile": "write a trace of some calls, and name what opens it",
     "mre": "write the smallest script that does what a call does",
 }
-FOUND, BAD = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:

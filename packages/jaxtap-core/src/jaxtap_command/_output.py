@@ -13,9 +13,17 @@ from typing import Any
 def say(line: str = "") -> None:
     """Write one line of text."""
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
-        importlib.import_module("rich.console").Console().print(line, soft_wrap=True, markup=False, emoji=False)
+        importlib.import_module("rich.console").Console().print(
+            _printable(line), soft_wrap=True, markup=False, emoji=False
+        )
     else:
-        print(line)
+        print(_printable(line))
+
+
+def _printable(text: str) -> str:
+    """A text with what stdout has no bytes for written as escapes, such as an arrow, or a file name that is no text."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtap_command import _target
-from jaxtap_command._bad import BadInput
+from jaxtap_command._bad import DONE, BadInput
 from jaxtap_command._output import say, table, write_json
 from jaxtap_command._target import copied, running
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         write_json(report)
     else:
         _write(report)
-    return 0
+    return DONE
 
 
 def _is_plain(leaf: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from jaxtap_command._bad import DONE
 from jaxtap_command._output import say, table, write_json
 from jaxtap_command._target import load_module
 
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         write_json(report)
     else:
         _write(report)
-    return 0
+    return DONE
 
 
 def environment() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from jaxtap_command import _target
-from jaxtap_command._bad import BadInput
+from jaxtap_command._bad import DONE, FOUND, BadInput
 from jaxtap_command._excerpt import excerpt
 from jaxtap_command._literals import NotWritten, literal
 from jaxtap_command._output import say, write_json
@@ -45,11 +45,11 @@ def run(options: argparse.Namespace) -> int:
     same = _kind(there) == _kind(here)
     if options.format == "json":
         write_json({"function": target.name, "script": str(out), "here": here, "script_did": there, "reproduced": same})
-        return 0 if same else 1
+        return DONE if same else FOUND
     say(f"wrote {out}: {where}")
     say(f"{target.name} {here}")
     say(f"{out} {there}: {'reproduced' if same else 'NOT reproduced'}")
-    return 0 if same else 1
+    return DONE if same else FOUND
 
 
 def _writable(out: Path) -> None:

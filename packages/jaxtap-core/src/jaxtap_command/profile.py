@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxtap_command import _target
-from jaxtap_command._bad import BadInput
+from jaxtap_command._bad import DONE, BadInput
 from jaxtap_command._output import say, write_json
 from jaxtap_command._target import copied, running
 
@@ -53,10 +53,10 @@ def run(options: argparse.Namespace) -> int:
     }
     if options.format == "json":
         write_json({"function": target.name, "repeat": options.repeat, "files": files, "open": opens})
-        return 0
+        return DONE
     say(f"{target.name}: {options.repeat} calls, after a first one to compile")
     for path in files:
         say(f"    {path}")
     for tool, how in opens.items():
         say(f"open with {tool}: {how}")
-    return 0
+    return DONE

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import jax
 
+from jaxtap import Compile, CompileLog, compiles
 from jaxtap_command import _target
-from jaxtap_command._bad import BadInput
+from jaxtap_command._bad import DONE, FOUND, BadInput
 from jaxtap_command._output import say, table, write_json
-from jaxtap_command._signature import describe, differences, parameter_names
-from jaxtap_command._target import Target, copied, running
-
-_TRACE = "/jax/core/compile/jaxpr_trace_duration"
-_COMPILE = "/jax/core/compile/backend_compile_duration"
+from jaxtap_command._target import Target, copied, quietly, tell
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: what it was called with, what that did, and why."""
+    """One case: what the call did, how long that took, why, and with which arguments."""
 
     case: int
-    arguments: dict[str, str]
     what: str
-    seconds: float
-    why: list[str]
+    seconds: float = 0.0
+    why: list[str] = field(default_factory=list[str])
+    arguments: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +44,14 @@ def run(options: argparse.Namespace) -> int:
     rows = list(_rows(target, _cases(target, options.cases)))
     if options.format == "json":
         write_json({"function": target.name, "cases": [asdict(row) for row in rows]})
-        return 0
-    table(
-        ["case", "what", "seconds", "why"],
-        [[row.case, row.what, f"{row.seconds:.4f}", "; ".join(row.why)] for row in rows],
-    )
-    traced = sum(row.what != "cached" for row in rows)
-    say(f"{target.name}: {traced} of {len(rows)} calls traced or compiled")
-    return 0
+    else:
+        table(
+            ["case", "what", "seconds", "why"],
+            [[row.case, row.what, f"{row.seconds:.4f}", "; ".join(row.why)] for row in rows],
+        )
+        made = sum(row.what in ("traced", "compiled") for row in rows)
+        say(f"{target.name}: {made} of {len(rows)} calls traced or compiled")
+    return FOUND if any(row.what == "raised" for row in rows) else DONE
 
 
 def _cases(target: Target, text: str) -> list[tuple[Any, ...]]:
@@ -69,48 +65,31 @@ def _cases(target: Target, text: str) -> list[tuple[Any, ...]]:
 
 
 def _rows(target: Target, cases: list[tuple[Any, ...]]) -> Iterator[Row]:
-    function, names = target.jitted, parameter_names(target.function)
-    events: list[dict[str, float]] = []
-    for number, args in enumerate(cases):
-        # A call may use up arrays that a later case has too.
-        given = jax.block_until_ready(copied(args))
-        with _counting() as counted, running(target, f"called with case {number}"):
-            jax.block_until_ready(function(*given))
-        events.append(counted)
-    values = _has_static(function, cases[-1])
-    seen: list[dict[str, str]] = []
-    for number, (args, counted) in enumerate(zip(cases, events, strict=True)):
-        signature = describe(args, {}, names, values)
-        what = "traced" if _TRACE in counted else "compiled" if _COMPILE in counted else "cached"
-        yield Row(number, signature, what, sum(counted.values()), _why(signature, seen) if what != "cached" else [])
-        seen.append(signature)
+    function = target.jitted
+    # A call may use up arrays that a later case has too.
+    given = jax.block_until_ready([copied(args) for args in cases])
+    with compiles() as log:
+        for number, args in enumerate(given):
+            before = len(log)
+            try:
+                with quietly():
+                    jax.block_until_ready(function(*args))
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+                yield Row(number, "raised", why=[tell(error)])
+            else:
+                yield _row(number, _last_of(function, log, before))
 
 
-def _has_static(function: Any, args: tuple[Any, ...]) -> bool:
-    """Whether jit leaves some of the arguments out of tracing."""
-    traced = jax.tree.leaves(function.trace(*args).args_info, is_leaf=lambda x: hasattr(x, "donated"))
-    return len(traced) < len(jax.tree.leaves(args))
+def _last_of(function: Any, log: CompileLog, before: int) -> Compile | None:
+    """The newest program of a function, of those that are new in the log."""
+    name = getattr(function, "__name__", "")
+    rows = [row for row in log[before:] if not row.of_jax]
+    return next((row for row in reversed(rows) if row.name == name), rows[-1] if rows else None)
 
 
-def _why(signature: dict[str, str], seen: list[dict[str, str]]) -> list[str]:
-    """How a call differs from the earlier one that it is most like."""
-    if not seen:
-        return ["first call"]
-    nearest = min((differences(old, signature) for old in reversed(seen)), key=len)
-    return nearest or ["same arguments as before: a global, a closure or jax.config changed"]
-
-
-@contextmanager
-def _counting() -> Generator[dict[str, float]]:
-    """The seconds of each kind of compile event in a block."""
-    seconds: dict[str, float] = {}
-
-    def listen(event: str, duration_secs: float, **_: str | int) -> None:
-        if "/compile/" in event:
-            seconds[event] = seconds.get(event, 0.0) + duration_secs
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield seconds
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+def _row(number: int, program: Compile | None) -> Row:
+    if program is None:
+        return Row(number, "cached")
+    what = "compiled" if program.trace_seconds is None else "traced"
+    why = list(dict.fromkeys(map(str, program.changes))) or ["first call"]
+    return Row(number, what, program.seconds, why, dict(program.arguments))

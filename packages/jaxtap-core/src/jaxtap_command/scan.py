@@ -9,7 +9,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 
-from jaxtap_command._bad import BadInput
+from jaxtap_command._bad import BAD, DONE, FOUND, BadInput
 from jaxtap_command._output import say, write_json
 from jaxtap_command._rules import RULES, Finding, check
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         _write(findings, files)
     for line in bad:
         print(f"jaxtap scan: {line}", file=sys.stderr)
-    return 2 if bad else 1 if findings else 0
+    return BAD if bad else FOUND if findings else DONE
 
 
 def _python() -> str:
