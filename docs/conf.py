@@ -27,6 +27,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 
+myst_heading_anchors = 2
+
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 
