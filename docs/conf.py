@@ -21,7 +21,12 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["narrow.css"]
 html_title = f"jaxtap {release}"
+
+# What docstrings write in backticks is code.
+default_role = "literal"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"

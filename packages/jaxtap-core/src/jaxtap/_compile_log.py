@@ -58,7 +58,7 @@ class Compile:
 
     @property
     def cause(self) -> str:
-        """Why it was made: the cause of the first change, or `"first"`."""
+        """The cause of the first change, or `"first"`."""
         return self.changes[0].cause if self.changes else "first"
 
     @property
