@@ -31,3 +31,14 @@ def on_one_path(key, flag):
 def elements(key):
     keys = random.split(key)
     return random.normal(keys[0]), random.normal(keys[1]), random.normal(keys[0])  # found
+
+
+def not_aligned(key, x, y):
+    first = random.permutation(key, x)
+    return first, random.choice(key, y), random.permutation(key, x)  # found
+
+
+def each_epoch_alike(key, data):
+    for _ in range(3):
+        order = random.permutation(key, len(data))  # found
+        yield data[order]

@@ -41,3 +41,23 @@ def leaves(key, n):
         if i > 3:
             return random.normal(key)
     raise ValueError(random.fold_in(key, 1), jax.random.key_data(key))
+
+
+def aligned(key, xs, ys, arrays):
+    xs, ys = random.permutation(key, xs), random.permutation(key, ys)
+    return xs, ys, [random.permutation(random.fold_in(key, 1), a) for a in arrays]
+
+
+def several(key, arrays):
+    return [random.permutation(key, a) for a in arrays]
+
+
+def test_draw(key):
+    x = random.normal(key)
+    assert x == random.normal(key)
+
+
+class Test:
+    def test_sum(self, k1, k2):
+        self.assertEqual(draw(k1), random.normal(k1) + random.normal(k2))
+        self.assertDictEqual(draw(k2), {"x": random.normal(k1), "y": random.normal(k1)})

@@ -19,3 +19,12 @@ def train(state, batches, tolerance):
         value = float(error)
         if value < tolerance:
             return total
+
+
+def train_and_evaluate(state, batches, held_out):
+    for i, batch in enumerate(batches):
+        state, _ = step(state, batch)
+        if i % 100 == 0:
+            for name, held in held_out.items():
+                _, loss = step(state, held)
+                print(name, float(loss))

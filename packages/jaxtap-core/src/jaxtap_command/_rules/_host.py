@@ -19,7 +19,7 @@ def _jitted_calls(source: Source, node: ast.AST) -> Iterator[ast.Call]:
 
 def _hot(source: Source) -> Iterator[Found]:
     for loop in source.scopes.nodes:
-        if not isinstance(loop, ast.For | ast.While) or source.staged(loop):
+        if not isinstance(loop, ast.For | ast.While) or source.staged(loop) or _is_now_and_then(source, loop):
             continue
         made = _results(source, loop)
         if not made:
@@ -31,6 +31,12 @@ def _hot(source: Source) -> Iterator[Found]:
             if source.scopes.under_if(node, loop) or _decides(source, node, loop):
                 continue
             yield node, f"`{ast.unparse(node)}` waits for the device in each round of the loop in line {loop.lineno}"
+
+
+def _is_now_and_then(source: Source, loop: ast.For | ast.While) -> bool:
+    """Whether a branch decides in which rounds of another loop this one runs, as an evaluation does."""
+    outer = source.scopes.loop(loop)
+    return outer is not None and source.scopes.under_if(loop, outer)
 
 
 def _results(source: Source, loop: ast.For | ast.While) -> set[str]:

@@ -6,13 +6,15 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from jaxtap_command._rules._base import Found, Rule
-from jaxtap_command._rules._scopes import forked, is_function, keyword, words
+from jaxtap_command._rules._scopes import forked, is_function, keyword, names_in, words
 from jaxtap_command._rules._source import Source
 
 # They make, look at or derive from a key without using it up.
 _KEEPS = words(
     "key PRNGKey fold_in key_data wrap_key_data key_impl clone default_prng_impl key_dtype", prefix="jax.random."
 )
+# With one key they shuffle several arrays alike.
+_ALIGNS = words("permutation choice shuffle", prefix="jax.random.")
 _ROUNDS = 4
 
 Used = dict[str, ast.Call]
@@ -24,6 +26,7 @@ class _Walk:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._depth = 0
+        self._turns: list[set[str]] = []
         self.found: dict[ast.Call, tuple[str, ast.Call]] = {}
 
     def block(self, body: Sequence[ast.AST], used: Used) -> None:
@@ -62,7 +65,8 @@ class _Walk:
                 del used[text]
         elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
             used.pop(ast.unparse(node), None)
-        elif is_function(node) or isinstance(node, ast.ClassDef | ast.FunctionDef):
+        elif is_function(node) or isinstance(node, ast.ClassDef | ast.FunctionDef) or _asserts(node):
+            # What is asserted is drawn again on purpose.
             pass
         else:
             self.block(list(ast.iter_child_nodes(node)), used)
@@ -78,11 +82,13 @@ class _Walk:
     def _loop(self, body: Sequence[ast.AST], used: Used) -> None:
         inner = dict(used)
         self._depth += 1
+        self._turns.append({name for part in body if isinstance(part, ast.expr) for name in _bound(part)})
         self.block(body, inner)
         # A second round finds what the first has used up. Loops in loops in loops would take 2**depth rounds.
         if self._depth <= _ROUNDS and not isinstance(body[-1], ast.Break | ast.Return | ast.Raise):
             self.block(body, inner)
         self._depth -= 1
+        self._turns.pop()
         used.update(inner)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, used: Used) -> None:
@@ -101,9 +107,31 @@ class _Walk:
         if key is None or not _is_place(key):
             return
         text = ast.unparse(key)
-        if text in used and call not in self.found:
+        if text in used and call not in self.found and not self._aligned(used[text], call):
             self.found[call] = (text, used[text])
         used.setdefault(text, call)
+
+    def _aligned(self, first: ast.Call, call: ast.Call) -> bool:
+        """Whether the same function orders another array, which then goes with the first."""
+        names = [self._source.name(one.func) for one in (first, call)]
+        if names[0] != names[1] or names[0] not in _ALIGNS or min(len(first.args), len(call.args)) < 2:
+            return False
+        if first is call:
+            return any(name in turn for name in names_in(call.args[1]) for turn in self._turns)
+        return ast.unparse(first.args[1]) != ast.unparse(call.args[1])
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    return (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+
+
+def _asserts(node: ast.AST) -> bool:
+    """Whether it is an assertion: a statement, or a call of `assertEqual`, `assert_allclose` or the like."""
+    if isinstance(node, ast.Call):
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        return name.startswith("assert")
+    return isinstance(node, ast.Assert)
 
 
 def _is_place(node: ast.AST) -> bool:
