@@ -42,3 +42,12 @@ def each_epoch_alike(key, data):
     for _ in range(3):
         order = random.permutation(key, len(data))  # found
         yield data[order]
+
+
+def same_part(key):
+    return random.normal(random.split(key)[0]) + random.normal(random.split(key)[0])  # found
+
+
+def other_split(key, i):
+    one = random.normal(random.split(key)[0])
+    return one + random.normal(random.split(key, 3)[1]) + random.normal(random.split(key)[i])  # found

@@ -61,3 +61,7 @@ class Test:
     def test_sum(self, k1, k2):
         self.assertEqual(draw(k1), random.normal(k1) + random.normal(k2))
         self.assertDictEqual(draw(k2), {"x": random.normal(k1), "y": random.normal(k1)})
+
+
+def parts(key):
+    return random.normal(random.split(key)[0]) + random.normal(random.split(random.split(key)[1])[0])

@@ -14,3 +14,8 @@ def divide(a, b):
 
 def pick(mask, x):
     return jnp.where(mask, jnp.sqrt(x), 0.0) + jnp.where(x > 0, jnp.log(x + 1.0), x**2)
+
+
+def clamped(total, count, n):
+    count = jnp.maximum(count, 1.0)
+    return jnp.where(count[:n] > 0, total[:n] / count[:n], 0.0)

@@ -64,6 +64,8 @@ def _unsafe(source: Source, branch: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 def _replaced(source: Source, argument: ast.expr) -> bool:
     """Whether the argument was made safe before, by a where or a clip of its own."""
+    while isinstance(argument, ast.Subscript):
+        argument = argument.value
     if not isinstance(argument, ast.Name):
         return False
     scope = source.scopes.binder(argument, argument.id)

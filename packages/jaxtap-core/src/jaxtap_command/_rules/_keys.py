@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from jaxtap_command._rules._base import Found, Rule
-from jaxtap_command._rules._scopes import forked, is_function, keyword, names_in, words
+from jaxtap_command._rules._scopes import constant, forked, is_function, keyword, names_in, words
 from jaxtap_command._rules._source import Source
 
 # They make, look at or derive from a key without using it up.
@@ -107,8 +107,13 @@ class _Walk:
         if key is None or not _is_place(key):
             return
         text = ast.unparse(key)
-        if text in used and call not in self.found and not self._aligned(used[text], call):
-            self.found[call] = (text, used[text])
+        first = used.get(text)
+        if (
+            first is not None
+            and call not in self.found
+            and not (self._aligned(first, call) or self._apart(first, call))
+        ):
+            self.found[call] = (text, first)
         used.setdefault(text, call)
 
     def _aligned(self, first: ast.Call, call: ast.Call) -> bool:
@@ -119,6 +124,13 @@ class _Walk:
         if first is call:
             return any(name in turn for name in names_in(call.args[1]) for turn in self._turns)
         return ast.unparse(first.args[1]) != ast.unparse(call.args[1])
+
+    def _apart(self, first: ast.Call, call: ast.Call) -> bool:
+        """Whether two calls split a key alike, and each takes another of its parts."""
+        if ast.dump(first) != ast.dump(call) or self._source.name(call.func) != "jax.random.split":
+            return False
+        parts = (self._source.scopes.parent.get(one) for one in (first, call))
+        return len({constant(part.slice) for part in parts if isinstance(part, ast.Subscript)} - {None}) == 2
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

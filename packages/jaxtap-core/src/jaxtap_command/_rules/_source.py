@@ -55,7 +55,7 @@ class Source:
 
     def truths(self) -> Iterator[ast.expr]:
         """The arrays under tracing whose truth Python asks for."""
-        yield from self._flow.truths
+        yield from (test for test in self._flow.truths if test not in self._guarded)
 
     def staged(self, node: ast.AST) -> bool:
         """Whether a node is in a function that JAX stages out, so that even constants are traced there."""
@@ -66,10 +66,38 @@ class Source:
         yield from self._flow.staged
 
     def staged_nodes(self) -> Iterator[ast.AST]:
-        """Every node that is in a function that JAX stages out, each once."""
+        """Every node that is in a function that JAX stages out, each once; without what may run untraced only."""
         for function in self.staged_functions():
-            yield from self.scopes.own(function)
+            yield from (node for node in self.scopes.own(function) if node not in self._guarded)
+
+    @cached_property
+    def _guarded(self) -> set[ast.AST]:
+        """What a branch on None may keep for the calls that do not trace, in functions that are also called so."""
+        tests = (
+            node
+            for function, traced in self.traced.items()
+            for node in self.scopes.own(function)
+            if isinstance(node, ast.If) and _asks_for_none(node.test) and self._is_also_bare(function, traced)
+        )
+        return {inner for node in tests for part in (*node.body, *node.orelse) for inner in ast.walk(part)}
+
+    def _is_also_bare(self, function: Function, traced: Traced) -> bool:
+        """Whether the file also uses a function without what traces it."""
+        if isinstance(function, ast.Lambda) or function in self.jits.decorated:
+            return False
+        inside = set(ast.walk(traced.by))
+        return any(
+            isinstance(node, ast.Name) and node.id == function.name and node not in inside
+            for node in self.scopes.nodes
+            if isinstance(getattr(node, "ctx", None), ast.Load)
+            and function in self.scopes.definitions(node, function.name)
+        )
 
     def directly_traced(self, function: ast.AST | None) -> Traced | None:
         """How a function is traced, where the file shows it."""
         return self.traced.get(function) if is_function(function) else None
+
+
+def _asks_for_none(test: ast.expr) -> bool:
+    compares = (node for node in ast.walk(test) if isinstance(node, ast.Compare))
+    return any(isinstance(side, ast.Constant) and side.value is None for node in compares for side in node.comparators)
