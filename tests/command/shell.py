@@ -37,7 +37,7 @@ def other(x):
     return x
 
 
-def step(x, y=None):
+def step(x, number=None):
     return helper(jnp.sin(x)).sum()
 
 

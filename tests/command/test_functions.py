@@ -123,6 +123,13 @@ def test_recompiles_tells_of_one_function(
     assert [row["why"] for row in rows if row["why"]][-1] == [last_why]
 
 
+def test_recompiles_with_arguments_by_name(folder: Path) -> None:
+    cases = "[(jnp.ones(3), 2), call(jnp.ones(3), n=2), call(n=3, x=jnp.ones(3)), call(jnp.ones(3), n=2)]"
+    rows = answer("recompiles", "program:power", "--cases", cases, cwd=folder)["cases"]
+    assert [row["what"] for row in rows][1:] == ["traced", "traced", "cached"]
+    assert rows[1]["why"] == ["argument n by position → by keyword"]
+
+
 def test_recompiles_goes_on_after_a_call_that_raised(folder: Path) -> None:
     (folder / "others.py").write_text(OTHERS)
     cases = "[jnp.ones(3), 1.0, jnp.ones(2)]"
@@ -176,7 +183,8 @@ def test_mre(folder: Path, function: str, args: str, outcome: str) -> None:
     assert report["reproduced"] and report["here"].startswith(outcome) and report["script_did"].startswith(outcome)
     script = (folder / f"mre_{function}.py").read_text()
     assert f"\ndef {function}(" in script and "import program" not in script
-    assert "def other" not in script and "unused" not in script
+    assert "def other" not in script and "unused" not in script and "number = 3" not in script
+    assert script.count("import jax\n") == 1 and script.count("import jax.numpy as jnp\n") <= 1
     assert "\njax.config" not in script.split('"""', 2)[1] or "JAX_PLATFORMS=cpu" in script
 
 
@@ -188,6 +196,14 @@ def test_mre_stands_alone(folder: Path, tmp_path_factory: pytest.TempPathFactory
     command = [sys.executable, "one.py"]
     done = subprocess.run(command, cwd=elsewhere, env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "returned float32[]"
+
+
+def test_mre_of_a_method(folder: Path) -> None:
+    (folder / "others.py").write_text(OTHERS)
+    report = answer("mre", "others:model.__call__", "--args", "jnp.ones(3)", cwd=folder)
+    script = (folder / report["script"]).read_text()
+    assert report["reproduced"] and "class Model:" in script and "import others" not in script
+    assert "jax.jit(model.__call__)(" in script and "def inner" not in script
 
 
 def test_mre_that_does_something_else(folder: Path) -> None:
@@ -254,10 +270,14 @@ def test_bad_options(folder: Path) -> None:
     assert "is a file: name a folder" in complaint("profile", *call, "--out", "program.py", cwd=folder)
     assert "there is no folder" in complaint("mre", *call, "--out", "not/there.py", cwd=folder)
     assert "name a file" in complaint("mre", *call, "--out", ".", cwd=folder)
+    assert "name another folder" in complaint("profile", *call, "--out", "program.py/x", cwd=folder)
+    assert "name another folder" in complaint("probe", *call, "--save", "program.py", cwd=folder)
 
 
 @pytest.mark.parametrize("subcommand", ["probe", "bench", "profile"])
 def test_a_function_that_fails(folder: Path, subcommand: str) -> None:
     """That is no bad input, and has an exit code of its own."""
+    (folder / "leaves.py").write_text("def f(x):\n    raise SystemExit(4)\n")
+    assert complaint(subcommand, "leaves:f", "--args", "1.0", cwd=folder, code=1).endswith(": SystemExit: 4")
     told = complaint(subcommand, "program:branch", "--args", "1.0", cwd=folder, code=1)
     assert told.startswith(f"jaxtap {subcommand}: program:branch raised while ") and "TracerBoolConversionError" in told

@@ -80,6 +80,8 @@ def test_a_link_to_the_folder_it_is_in(tmp_path: Path) -> None:
         (["itself.py"], "jaxtap scan: itself.py: cannot be read (Too many levels of symbolic links): name another"),
         (["good.py", "--select", "J099"], "jaxtap scan: --select: no rule J099; there are J001 to J020"),
         (["good.py", "--select", ","], "jaxtap scan: --select: no rule ','; there are J001 to J020"),
+        (["pipe.py"], "jaxtap scan: pipe.py: this is no file, but a pipe or a device: leave it out"),
+        (["book.ipynb"], "jaxtap scan: book.ipynb: this is a notebook: make a script of it"),
         (["deep.py"], "jaxtap scan: deep.py"),
     ],
 )
@@ -88,6 +90,8 @@ def test_bad_input(tmp_path: Path, arguments: list[str], line: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00\x01\x80")
     (tmp_path / "itself.py").symlink_to("itself.py")
+    (tmp_path / "book.ipynb").write_text('{"cells": []}')
+    os.mkfifo(tmp_path / "pipe.py")
     done = scan(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(line)
@@ -131,7 +135,14 @@ def test_python_m_jaxtap(tmp_path: Path) -> None:
 
 
 def test_no_command_and_help(tmp_path: Path) -> None:
-    assert run(cwd=tmp_path).returncode == 2
+    for arguments, told in (
+        ([], "jaxtap: the following arguments are required: COMMAND: see jaxtap --help\n"),
+        (["scan"], "jaxtap scan: the following arguments are required: PATH: see jaxtap scan --help\n"),
+    ):
+        done = run(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+    wrong = run("scan", ".", "--format", "xml", cwd=tmp_path)
+    assert wrong.returncode == 2 and len(wrong.stderr.splitlines()) == 1 and "'xml'" in wrong.stderr
     done = run("--help", cwd=tmp_path)
     assert done.returncode == 0
     for name in ("scan", "env", "probe", "recompiles", "bench", "profile", "mre"):

@@ -227,6 +227,18 @@ def test_a_new_function_says_whether_one_line_made_it() -> None:
     assert "run again" in log.of("loss")[1].reason
 
 
+def test_long_arguments_are_cut_where_they_differ() -> None:
+    f, tree = jitted(static_argnames="n"), {f"layer_{i}": X[0] for i in range(20)}
+    with tap.compiles() as log:
+        f(tree, n=tuple(range(40)))
+        f({**tree, "layer_9": [X[0]]}, n=tuple(range(40)))
+        f(tree, n=(*range(39), 7))
+    structure, static = (row.changes[0] for row in log.of("train_step")[1:])
+    assert structure.before.endswith("'layer_9': *}") and structure.after.endswith("'layer_9': [*]}")
+    assert static.before.endswith(" 38, 39)") and static.after.endswith(" 38, 7)")
+    assert all(text.startswith("...") and len(text) <= 60 for text in (structure.after, static.after))
+
+
 def test_a_static_argument_without_eq_is_told() -> None:
     with tap.compiles() as log:
         static_without_eq(jitted(static_argnames="n"))
@@ -273,6 +285,7 @@ def test_callable_objects_partials_and_tracers() -> None:
     assert all(row.arguments == (("v", "f32[32,4]"),) for row in rows[:5])
     assert all(row.source.startswith("test_compiles.py:") for row in rows[:5])
     assert "the same line made it again" in rows[1].reason and "the same line made it again" in rows[4].reason
+    assert all(row.called_from.startswith("test_compiles.py:") for row in rows)
     mapped = [row for row in rows[5:] if row.arguments == (("v", "f32[4]"),)]
     assert mapped and all(row.number == 0 for row in mapped)
 

@@ -239,6 +239,7 @@ def test_constants_are_kept() -> None:
     ]
     assert texts[0] != texts[1]
     assert _stations.stable('<f at 0x7f00aa> dense<"0x0000803F">') == '<f at 0x> dense<"0x0000803F">'
+    assert _stations.stable('{fingerprint_before_lhs="45e5dc"}') == '{fingerprint_before_lhs=""}'
 
 
 def test_nothing_is_run_or_changed() -> None:

@@ -158,7 +158,7 @@ def _seconds(row: Compile) -> str:
 
 
 def _why(row: Compile) -> str:
-    return row.reason if row.changes else f"first time in this log, called from {row.called_from or 'somewhere'}"
+    return row.reason if row.changes else f"first time in this log, called from {row.called_from}"
 
 
 def _flat(row: Compile) -> dict[str, Any]:

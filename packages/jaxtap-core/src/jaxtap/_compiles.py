@@ -197,7 +197,8 @@ class Listener:
     def _begun(self, name: str, seconds: float) -> Compile:
         """The row of a program whose first station has just ended."""
         begin = time.time() - seconds
-        return Compile(name, time=begin, elapsed=begin - self.log.began)
+        caller = source_of_text(source_info_util.summarize(source_info_util.current()))
+        return Compile(name, called_from=caller, time=begin, elapsed=begin - self.log.began)
 
     def _described(self, row: Compile, call: JitCall, is_new: bool) -> Compile:
         """A row with what is known of the call."""
@@ -212,7 +213,6 @@ class Listener:
             row,
             name=name_of(call.function, row.name),
             source=source,
-            called_from=source_of_text(source_info_util.summarize(source_info_util.current())),
             arguments=new.shapes(),
             number=function.traces if is_new else 0,
             changes=function.compare(new),

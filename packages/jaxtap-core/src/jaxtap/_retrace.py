@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from jaxtap._signature import Argument, LeafType, Signature
+from jaxtap._signature import Argument, LeafType, Signature, apart
 
 # Options that are part of what JAX keys traces by, in every version. A change of any other is only given as the
 # reason where there is no better one.
@@ -114,7 +114,7 @@ def _structure(new: Signature, old: Signature) -> Iterator[Change]:
         if after is None or before is None:
             yield Change("structure", name, "not given" if before is None else str(before), _given(after))
         elif bool(after.static) != bool(before.static) or after.treedef != before.treedef:
-            yield Change("structure", name, str(before), str(after))
+            yield Change("structure", name, *apart(before.whole(), after.whole()))
         elif after.by_keyword != before.by_keyword:
             words = ("by position", "by keyword")
             yield Change("structure", name, words[before.by_keyword], words[after.by_keyword])
@@ -129,9 +129,9 @@ def _static(new: Signature, old: Signature) -> Iterator[Change]:
         before = old.arguments.get(name)
         if before is None or not (after.static and before.static) or _equal(before.static[0], after.static[0]):
             continue
-        same = str(before) == str(after)
+        same = before.whole() == after.whole()
         note = "equal to look at, but not by ==: define __eq__ and __hash__" if same else ""
-        yield Change("static", name, str(before), str(after), note)
+        yield Change("static", name, *apart(before.whole(), after.whole()), note)
 
 
 def _equal(a: object, b: object) -> bool:

@@ -63,11 +63,13 @@ class Argument:
     by_keyword: bool = False
 
     def __str__(self) -> str:
+        return cut(self.whole())
+
+    def whole(self) -> str:
+        """It as text, however long."""
         if self.static:
-            return cut(repr(self.static[0]))
-        if len(self.leaves) == 1 and self.structure == "*":
-            return str(self.leaves[0][1])
-        return cut(self.structure)
+            return repr(self.static[0])
+        return str(self.leaves[0][1]) if len(self.leaves) == 1 and self.structure == "*" else self.structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +103,16 @@ def cut(text: str) -> str:
     """A text in one line of bounded length."""
     text = " ".join(text.split())
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def apart(before: str, after: str) -> tuple[str, str]:
+    """Two texts in lines of bounded length, cut so that what differs is seen."""
+    before, after = (" ".join(text.split()) for text in (before, after))
+    same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    start = same - _WIDTH // 2
+    if before == after or start <= 0 or max(len(before), len(after)) <= _WIDTH:
+        return cut(before), cut(after)
+    return cut(f"...{before[start:]}"), cut(f"...{after[start:]}")
 
 
 def _layers(function: Any) -> Iterator[Any]:

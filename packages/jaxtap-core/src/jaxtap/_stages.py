@@ -127,13 +127,13 @@ class Stages:
         traced, lowered, compiled = self.traced, self.lowered, self.compiled
         lines = [f"wrapper   jit of {self.name}  {self.source}"]
         lines += _listed("static", [f"{name}: {value}" for name, value in self.static.items()])
-        lines.append(f"traced    {traced.seconds:.3f} s  {_counts(traced.operations, 'equations')}")
+        lines.append(f"traced    {traced.seconds:.3f} s  {_counts(traced.operations, 'equation')}")
         lines += _listed("in", map(str, traced.inputs)) + _listed("out", map(str, traced.outputs))
         lines.append(f"    effects: {', '.join(traced.effects) or 'none'}")
         size = len((lowered.stablehlo() or "").splitlines())
         lines.append(f"lowered   {lowered.seconds:.3f} s  {size} lines of StableHLO")
         lines.append(f"    cost before optimisation: {_amounts(lowered.cost_before_optimisation)}")
-        lines.append(f"compiled  {compiled.seconds:.3f} s  {_counts(compiled.operations, 'instructions')}")
+        lines.append(f"compiled  {compiled.seconds:.3f} s  {_counts(compiled.operations, 'instruction')}")
         lines.append(f"    cost: {_amounts(compiled.cost)}")
         lines.append(f"    memory in bytes: {_amounts(compiled.memory)}")
         for what in ("shardings", "formats"):
@@ -170,7 +170,9 @@ def _counts(found: dict[str, int] | None, what: str) -> str:
     if found is None:
         return UNSAID
     most = ", ".join(f"{name} {count}" for name, count in list(found.items())[:_SHOWN])
-    return f"{sum(found.values())} {what}{': ' if most else ''}{most}{', ...' if len(found) > _SHOWN else ''}"
+    total = sum(found.values())
+    head = f"{total} {what}{'s' * (total != 1)}"
+    return f"{head}{': ' if most else ''}{most}{', ...' if len(found) > _SHOWN else ''}"
 
 
 def _amounts(found: dict[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterator
 
 
@@ -48,6 +49,11 @@ def _is_setting(statement: ast.stmt) -> bool:
     return isinstance(call, ast.Call) and ast.unparse(call.func).startswith(("jax.config.", "config.update"))
 
 
+def imported(code: str) -> set[str]:
+    """The names that the imports at the top level of some code bind."""
+    return {name for statement in ast.parse(code).body if _is_import(statement) for name in _binds(statement)}
+
+
 def _binds(statement: ast.stmt) -> Iterator[str]:
     """The names that a statement at the top level binds."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -62,9 +68,17 @@ def _binds(statement: ast.stmt) -> Iterator[str]:
 
 
 def _reads(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
+    """The names of the module that a statement uses; a function's own names are none of them."""
+    return _globals(symtable.symtable(ast.unparse(statement), "<statement>", "exec"))
+
+
+def _globals(table: symtable.SymbolTable) -> Iterator[str]:
+    is_module = table.get_type() == "module"
+    for symbol in table.get_symbols():
+        if symbol.is_referenced() and (is_module or symbol.is_global()):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _globals(inner)
 
 
 def _source(text: str, statement: ast.stmt, names: set[str]) -> str:

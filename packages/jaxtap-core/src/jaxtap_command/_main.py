@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from jaxtap_command._bad import BAD, FOUND, BadInput, Failed
 
@@ -41,8 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FOUND
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that tells of wrong arguments in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD, f"{self.prog}: {' '.join(message.split())}: see {self.prog} --help\n")
+
+
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jaxtap", description=_DESCRIPTION)
+    parser = _Parser(prog="jaxtap", description=_DESCRIPTION)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in _COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)

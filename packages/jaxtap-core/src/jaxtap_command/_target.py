@@ -54,6 +54,24 @@ class Target:
         return any(leaf.donated for leaf in jax.tree.leaves(info, is_leaf=lambda x: hasattr(x, "donated")))
 
 
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one call.
+
+    Attributes:
+      args: those by position.
+      kwargs: those by name.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @staticmethod
+    def of(*args: Any, **kwargs: Any) -> Call:
+        """A call with these arguments; `call(x, n=2)` in an expression."""
+        return Call(args, kwargs)
+
+
 def copied(values: Any) -> Any:
     """The same arguments, in arrays of their own, for a call that uses them up."""
     return jax.tree.map(lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x, values)
@@ -85,9 +103,9 @@ def load(options: argparse.Namespace) -> Target:
       BadInput: there is no such module or function, or the arguments do not fit.
     """
     target = find(options.target)
-    args, kwargs = evaluate(target, f"_take({options.args}\n)", "--args", options.args)
-    check_fit(target, args, kwargs)
-    return Target(target.name, target.module, target.function, args, kwargs)
+    call: Call = evaluate(target, f"_call({options.args}\n)", "--args", options.args)
+    check_fit(target, call)
+    return Target(target.name, target.module, target.function, call.args, call.kwargs)
 
 
 def find(name: str) -> Target:
@@ -136,16 +154,12 @@ def load_module(name: str) -> ModuleType:
 
 
 def evaluate(target: Target, code: str, option: str, shown: str) -> Any:
-    """Evaluate an expression with the names of the target's module, `jax`, `jnp` and `np`.
+    """Evaluate an expression with the names of the target's module, `jax`, `jnp`, `np` and `call`.
 
     Raises:
       BadInput: it is no expression, or raises.
     """
-
-    def take(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return args, kwargs
-
-    names = {"jax": jax, "jnp": jnp, "np": np, **vars(target.module), "_take": take}
+    names = {"jax": jax, "jnp": jnp, "np": np, "call": Call.of, **vars(target.module), "_call": Call.of}
     try:
         with quietly():
             return eval(code, names)
@@ -155,7 +169,7 @@ def evaluate(target: Target, code: str, option: str, shown: str) -> Any:
         raise BadInput(f"{option} {shown!r} raised {tell(error)}") from None
 
 
-def check_fit(target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_fit(target: Target, call: Call) -> None:
     """See whether a function takes some arguments.
 
     Raises:
@@ -166,9 +180,9 @@ def check_fit(target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     except (TypeError, ValueError):
         return
     try:
-        signature.bind(*args, **kwargs)
+        signature.bind(*call.args, **call.kwargs)
     except TypeError as error:
-        if args or kwargs:
+        if call.args or call.kwargs:
             raise BadInput(f"{target.name}{signature} does not take these arguments: {error}") from None
         needed = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in _STARRED]
         raise BadInput(
@@ -196,7 +210,7 @@ def running(target: Target, doing: str) -> Generator[None]:
     try:
         with quietly():
             yield
-    except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's function may raise anything
         raise Failed(f"{target.name} raised while {doing}: {tell(error)}") from None
 
 

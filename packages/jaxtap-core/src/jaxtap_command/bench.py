@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(f"--repeat {options.repeat}: time one call at least")
     target = _target.load(options)
     function, args, kwargs = target.jitted, target.args, target.keywords
-    with running(target, "compiled and run"):
+    with running(target, "being compiled and run"):
         start = time.perf_counter()
         lowered = function.trace(*args, **kwargs).lower()
         middle = time.perf_counter()

@@ -15,7 +15,7 @@ import jax
 
 from jaxtap_command import _target
 from jaxtap_command._bad import DONE, FOUND, BadInput
-from jaxtap_command._excerpt import excerpt
+from jaxtap_command._excerpt import excerpt, imported
 from jaxtap_command._literals import NotWritten, literal
 from jaxtap_command._output import say, write_json
 from jaxtap_command._target import Target, is_jitted, quietly, tell
@@ -63,15 +63,16 @@ def _writable(out: Path) -> None:
 
 def _code(target: Target, name: str) -> tuple[str, str]:
     """The source that the function needs, or an import of it, and which."""
+    root = name.partition(".")[0]
     for module in (target.module.__name__, getattr(target.function, "__module__", "")):
         spec = importlib.util.find_spec(module) if module and module != "__main__" else None
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py") or "." in name:
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             continue
         text = Path(spec.origin).read_text(encoding="utf-8")
-        found = excerpt(text, name)
-        if found is not None and f"import {name}" not in found and "from ." not in found:
+        found = excerpt(text, root)
+        if found is not None and f"import {root}" not in found and "from ." not in found:
             return found, "it holds what the function needs of its module"
-    return f"from {target.module.__name__} import {name.split('.')[0]}", "it imports the function from its module"
+    return f"from {target.module.__name__} import {root}", "it imports the function from its module"
 
 
 def _outcome(target: Target) -> str:
@@ -120,8 +121,13 @@ def _tidy(code: str) -> str:
 
 def _imports(code: str, given: str) -> str:
     """The imports that the arguments need and the function's code has not."""
-    lines = ["import jax", "import jax.numpy as jnp"] + ["import numpy as np"] * ("np." in given.replace("jnp.", ""))
-    missing = [line for line in lines if line not in code.splitlines()]
+    needed = {"jax": "import jax"}
+    if "jnp." in given:
+        needed["jnp"] = "import jax.numpy as jnp"
+    if "np." in given.replace("jnp.", ""):
+        needed["np"] = "import numpy as np"
+    there = imported(code)
+    missing = [line for name, line in needed.items() if name not in there]
     return "".join(f"\n{line}" for line in missing) + "\n" * bool(missing)
 
 

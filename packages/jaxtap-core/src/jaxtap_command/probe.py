@@ -21,9 +21,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Trace, lower and compile the function, without running it."""
     target = _target.load(options)
-    with running(target, "traced"):
+    with running(target, "being traced"):
         found = Stages(target.jitted, target.args, target.keywords)
-    with running(target, "lowered and compiled"):
+    with running(target, "being lowered and compiled"):
         report, page = _report(target, found), found.report()
     paths = _save(found, options.save) if options.save else []
     if options.format == "json":

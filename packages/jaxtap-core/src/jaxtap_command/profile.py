@@ -28,9 +28,13 @@ def run(options: argparse.Namespace) -> int:
     out = Path(options.out)
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {options.out} is a file: name a folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--out {options.out}: cannot be made ({error.strerror}): name another folder") from None
     target = _target.load(options)
     function = target.jitted
-    with running(target, "run"):
+    with running(target, "being run"):
         donates = target.donates()
 
         def given() -> Any:

@@ -13,7 +13,7 @@ from jaxtap import Compile, CompileLog, compiles
 from jaxtap_command import _target
 from jaxtap_command._bad import DONE, FOUND, BadInput
 from jaxtap_command._output import say, table, write_json
-from jaxtap_command._target import Target, copied, quietly, tell
+from jaxtap_command._target import Call, Target, copied, quietly, tell
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cases",
         metavar="EXPR",
         required=True,
-        help="a list of calls, each the arguments in a tuple, or one argument: '[(jnp.ones(3),), (jnp.ones(4),)]'",
+        help="a list of calls, each the arguments in a tuple, one argument, or call(x, n=2): '[(x, 2), call(x, n=3)]'",
     )
 
 
@@ -54,27 +54,35 @@ def run(options: argparse.Namespace) -> int:
     return FOUND if any(row.what == "raised" for row in rows) else DONE
 
 
-def _cases(target: Target, text: str) -> list[tuple[Any, ...]]:
+def _cases(target: Target, text: str) -> list[Call]:
     cases = _target.evaluate(target, f"(\n{text}\n)", "--cases", text)
     if not isinstance(cases, list | tuple) or not cases:
-        raise BadInput(f"--cases {text!r} is no list of calls: write '[(x,), (y,)]', one tuple of arguments a call")
-    calls = [case if isinstance(case, tuple) else (case,) for case in cases]
-    for args in calls:
-        _target.check_fit(target, args, {})
+        raise BadInput(
+            f"--cases {text!r} is no list of calls: write '[(x, 2), call(x, n=3)]', one tuple or call(...) each"
+        )
+    calls = [_call(case) for case in cases]
+    for call in calls:
+        _target.check_fit(target, call)
     return calls
 
 
-def _rows(target: Target, cases: list[tuple[Any, ...]]) -> Iterator[Row]:
+def _call(case: Any) -> Call:
+    if isinstance(case, Call):
+        return case
+    return Call(case if isinstance(case, tuple) else (case,), {})
+
+
+def _rows(target: Target, cases: list[Call]) -> Iterator[Row]:
     function = target.jitted
     # A call may use up arrays that a later case has too.
-    given = jax.block_until_ready([copied(args) for args in cases])
+    given = jax.block_until_ready([copied((case.args, case.kwargs)) for case in cases])
     with compiles() as log:
-        for number, args in enumerate(given):
+        for number, (args, kwargs) in enumerate(given):
             before = len(log)
             try:
                 with quietly():
-                    jax.block_until_ready(function(*args))
-            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+                    jax.block_until_ready(function(*args, **kwargs))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's function may raise anything
                 yield Row(number, "raised", why=[tell(error)])
             else:
                 yield _row(number, _last_of(function, log, before))

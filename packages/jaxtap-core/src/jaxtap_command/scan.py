@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 import tokenize
 from collections import Counter
@@ -101,7 +102,11 @@ def _walk(path: str) -> Iterator[str]:
 
 
 def _read(path: str) -> str:
+    if path.endswith(".ipynb"):
+        raise BadInput(f"{path}: this is a notebook: make a script of it, jupyter nbconvert --to script")
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise BadInput(f"{path}: this is no file, but a pipe or a device: leave it out")
         with tokenize.open(path) as file:
             text = file.read()
     except OSError as error:
