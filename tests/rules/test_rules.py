@@ -48,6 +48,9 @@ BRANCH = "import jax\n@jax.jit\ndef f(x):\n    if x > 0:{comment}\n        retur
         ("  # jaxtap: ignore[J001]", []),
         ("  # jaxtap: ignore[J005, J001] - it is concrete here", []),
         ("  # jaxtap: ignore", []),
+        ("  # jaxtap: ignore [j001]", []),
+        ("  # jaxtap: ignore [J005]", ["J001"]),
+        ("  # jaxtap: ignored", ["J001"]),
         ("  # jaxtap: ignore[J005]", ["J001"]),
     ],
 )

@@ -13,7 +13,7 @@ from jaxtap_command._rules._table import RULES
 
 # Without the name of one of them, no name in a file stands for anything of theirs.
 _LIBRARIES = ("jax", "equinox", "flax")
-_IGNORE = re.compile(r"#\s*jaxtap:\s*ignore(?:\[([^\]]*)\])?")
+_IGNORE = re.compile(r"#\s*jaxtap:\s*ignore\b(?:\s*\[([^\]]*)\])?")
 
 
 def check(text: str, path: str, select: Iterable[str] = RULES) -> list[Finding]:
@@ -50,5 +50,7 @@ def _ignored(text: str) -> dict[int, frozenset[str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and (match := _IGNORE.search(token.string)):
             ids = match[1]
-            found[token.start[0]] = frozenset(RULES) if ids is None else frozenset(re.split(r"[\s,]+", ids.strip()))
+            found[token.start[0]] = (
+                frozenset(RULES) if ids is None else frozenset(re.split(r"[\s,]+", ids.strip().upper()))
+            )
     return found
