@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -126,6 +127,18 @@ def test_a_name_that_no_loop_has() -> None:
     g, _ = tap.record(program, select="positoin")
     with pytest.warns(tap.JaxtapWarning, match="nearest"):
         g()
+
+
+def test_a_name_in_a_program_that_was_compiled_before() -> None:
+    @jax.jit
+    def program(x: Any) -> Any:
+        return lax.scan(lambda s, x: ({"position": s["position"] + x}, 2 * x), {"position": x}, jnp.arange(3.0))
+
+    for options, count in (({"select": "position"}, 3), ({"select": ["position"], "select_ys": "ys"}, 6)):
+        for _ in range(2):
+            with warnings.catch_warnings(action="error"), tap.record(**options) as rec:
+                program(1.0)
+            assert len(rec.events) == count and rec.report().ok
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,9 @@ class Accounts:
         """A loop has begun; if it had not ended before, it was cut off then."""
         account = self._loops.setdefault(path, _Loop(entry.site))
         account.selected = True
+        # It may have been lowered under an equal lens before.
+        for part in entry.parts:
+            self._sites.setdefault((path, part.site.kind), part.site)
         before = self.running.get(entry.loop)
         if before is not None:
             account.cut_off += before.events
