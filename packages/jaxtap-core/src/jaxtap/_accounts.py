@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 
 from jaxtap._emit import Entry
@@ -15,7 +16,7 @@ class _Loop:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.selected = False
-        self.executions = 0
+        self.executions: collections.Counter[int] = collections.Counter()
         self.ended = 0
         self.expected = 0
         self.delivered = 0
@@ -40,16 +41,18 @@ class Execution:
       path: that address.
       last: the last step that has arrived.
       events: how many events have arrived.
+      most: how many there were in the largest crossing.
     """
 
-    __slots__ = ("account", "call", "events", "last", "path")
+    __slots__ = ("account", "call", "events", "last", "most", "path")
 
-    def __init__(self, account: _Loop, path: str) -> None:
+    def __init__(self, account: _Loop, path: str, call: int) -> None:
         self.account = account
         self.path = path
-        self.call = account.executions
+        self.call = call
         self.last = -1
         self.events = 0
+        self.most = 0
 
 
 class Accounts:
@@ -57,10 +60,10 @@ class Accounts:
 
     def __init__(self) -> None:
         self._loops: dict[str, _Loop] = {}
-        self._points: dict[tuple[str, str], tuple[Site, dict[int, _Point]]] = {}
+        self._points: dict[tuple[str, str], tuple[Site, dict[tuple[int, int], _Point]]] = {}
         self._sites: dict[tuple[str, str], Site] = {}
-        # Executions that have begun and not ended, by the loop they are of.
-        self.running: dict[object, Execution] = {}
+        # Executions that have begun and not ended, by the loop they are of and the device.
+        self.running: dict[tuple[object, int], Execution] = {}
 
     def saw(self, path: str, site: Site) -> None:
         """A loop was lowered."""
@@ -71,9 +74,17 @@ class Accounts:
         """An equation or marked value was lowered."""
         self._points.setdefault((path, site.kind), (site, {}))
 
-    def point(self, path: str, site: Site, tap: int, steps: tuple[int, ...], events: int) -> int:
-        """Events of a point have arrived; returns which execution, of the loop around or of the point itself, it is."""
-        account = self._points.setdefault((path, site.kind), (site, {}))[1].setdefault(tap, _Point())
+    def point(self, path: str, site: Site, listener: tuple[int, int], steps: tuple[int, ...], events: int) -> int:
+        """Events of a point have arrived; returns which execution, of the loop around or of the point itself, it is.
+
+        Args:
+          path: its address.
+          site: what is known of it.
+          listener: which of the lens's taps has seen them, on which device.
+          steps: step of each loop around.
+          events: how many.
+        """
+        account = self._points.setdefault((path, site.kind), (site, {}))[1].setdefault(listener, _Point())
         if site.kind in ("backward", "cotangent"):
             steps = tuple(-step for step in steps)
         if account.call < 0 or not steps or steps[:-1] != account.last[:-1] or steps[-1:] <= account.last[-1:]:
@@ -96,11 +107,11 @@ class Accounts:
         # It may have been lowered under an equal lens before.
         for part in entry.parts:
             self._sites.setdefault((path, part.site.kind), part.site)
-        before = self.running.get(entry.loop)
+        before = self.running.get(entry.run)
         if before is not None:
             account.cut_off += before.events
-        execution = self.running[entry.loop] = Execution(account, path)
-        account.executions += 1
+        execution = self.running[entry.run] = Execution(account, path, account.executions[entry.device])
+        account.executions[entry.device] += 1
         return execution
 
     def end(self, entry: Entry, execution: Execution, steps: int, events: int | None) -> None:
@@ -110,8 +121,11 @@ class Accounts:
           entry: static knowledge of its last crossing.
           execution: which execution it was.
           steps: how many steps it has made.
-          events: under a mask, how many events it has sent in each payload.
+          events: under a mask, how many events it has sent in each payload; negative where no one has counted them.
         """
+        if events is not None and events < 0:
+            self.end_uncounted(entry, execution, execution.most * steps)
+            return
         account = self._close(entry, execution)
         sampled = math.ceil(steps / entry.sample_every)
         lanes = math.prod(entry.lanes)
@@ -119,15 +133,24 @@ class Accounts:
         account.sampled_out += (entry.kinds * lanes + entry.shared) * (steps - sampled)
 
     def end_of_ring(self, entry: Entry, execution: Execution, steps: int) -> None:
-        """A loop has ended of which the newest steps were kept: those that have come are those that were due."""
+        """A loop has ended of which the newest steps were kept."""
+        self.end_uncounted(entry, execution, (entry.kinds * math.prod(entry.lanes) + entry.shared) * steps)
+
+    def end_uncounted(self, entry: Entry, execution: Execution, of_all_steps: int) -> None:
+        """A loop has ended of which the events that have come are those that were due.
+
+        Args:
+          entry: static knowledge of its last crossing.
+          execution: which execution it was.
+          of_all_steps: how many there would have been of all its steps.
+        """
         account = self._close(entry, execution)
         account.expected += execution.events
-        lanes = math.prod(entry.lanes)
-        account.sampled_out += max(0, (entry.kinds * lanes + entry.shared) * steps - execution.events)
+        account.sampled_out += max(0, of_all_steps - execution.events)
 
     def _close(self, entry: Entry, execution: Execution) -> _Loop:
         """The account of an execution that has ended, with what it has sent."""
-        del self.running[entry.loop]
+        del self.running[entry.run]
         account = execution.account
         account.ended += 1
         account.delivered += execution.events
@@ -149,8 +172,8 @@ class Accounts:
                 op=loop.site.op,
                 internal=loop.site.internal,
                 selected=loop.selected,
-                executions=loop.executions,
-                unfinished=loop.executions - loop.ended,
+                executions=loop.executions.total(),
+                unfinished=loop.executions.total() - loop.ended,
                 expected=loop.expected,
                 delivered=loop.delivered,
                 partial=loop.cut_off + partial.get(path, 0),

@@ -188,7 +188,7 @@ def tell(
         mask = None if mask is None else picked(mask, sent)
         if around.steps and sample_every != 1:
             wanted = around.steps[-1] % sample_every == 0
-        if mask is not None:
+        if mask is not None and not (around.partitioned and listener.key.view.shards):
             wanted = wanted & mask.any()
     if mask is not None and not lanes:
         mask = None
@@ -203,6 +203,8 @@ def tell(
             num_steps=len(around.steps),
             masked=mask is not None,
             parts=(part,),
+            lanes=lanes,
+            speaker=around.speaker,
         )
         send_from_point(entry, around.steps, mask, arrays)
 

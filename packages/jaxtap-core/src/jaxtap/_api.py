@@ -19,6 +19,7 @@ from jaxtap._config import (
     View,
     check_callable,
     check_count,
+    check_flag,
     check_marks,
     check_ops,
     selection,
@@ -51,6 +52,7 @@ def _view(
     last: int | None,
     lanes: LanesSpec,
     internals: bool,
+    shards: bool,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
@@ -64,18 +66,13 @@ def _view(
         backward=selection("select_backward", select_backward) if backward else None,
         last=None if last is None else check_count("last", last, 1, "how many steps of each loop are kept"),
         lanes=check_lanes(lanes),
-        internals=_flag("internals", internals),
+        internals=check_flag("internals", internals),
+        shards=check_flag("shards", shards),
     )
 
 
-def _flag(argument: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{argument} must be True or False; got {value!r}.")
-    return value
-
-
 def _wants_backward(backward: Any, select_backward: SelectSpec) -> bool:
-    return _flag("backward", backward) or select_backward is not None
+    return check_flag("backward", backward) or select_backward is not None
 
 
 def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
@@ -122,6 +119,7 @@ def verbose(
     last: int | None = None,
     lanes: LanesSpec = None,
     internals: bool = False,
+    shards: bool = False,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -160,6 +158,8 @@ def verbose(
         of any vmap are sent as ever; an index that an axis does not have chooses nothing of it.
       internals: also see loops of JAX's own library, as in `jax.random.gamma` and `jax.scipy`. They are counted in
         addresses either way.
+      shards: where XLA partitions a program over several devices, let each device send the shard that it has, as an
+        event of its own with its `device`; nothing is gathered for it. Without, values are sent whole, once.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -200,6 +200,7 @@ def verbose(
         last=last,
         lanes=lanes,
         internals=internals,
+        shards=shards,
     )
     return wrapped(f, Lens(view, host, None))
 
@@ -320,6 +321,7 @@ def record(
     last: int | None = None,
     lanes: LanesSpec = None,
     internals: bool = False,
+    shards: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -348,6 +350,7 @@ def record(
     last: int | None = None,
     lanes: LanesSpec = None,
     internals: bool = False,
+    shards: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -373,6 +376,7 @@ def record(
     last: int | None = None,
     lanes: LanesSpec = None,
     internals: bool = False,
+    shards: bool = False,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -449,6 +453,7 @@ def record(
         last=last,
         lanes=lanes,
         internals=internals,
+        shards=shards,
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit, trace)

@@ -8,6 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxtap._emit import Speaker
+
 
 @dataclasses.dataclass(frozen=True)
 class Around:
@@ -23,6 +25,8 @@ class Around:
       returned: the stacked outputs that the loop itself has returned, where this is a copy of it; else None.
       hunt: the search for the equation that has made a value that is not finite, or None; within one, nothing else is
         sent.
+      partitioned: whether XLA partitions the program over several devices.
+      speaker: tells which of several devices is listened to.
     """
 
     steps: tuple[Any, ...] = ()
@@ -33,6 +37,8 @@ class Around:
     twin: bool = False
     hunt: Any = None
     returned: Any = None
+    partitioned: bool = False
+    speaker: Speaker = dataclasses.field(default_factory=Speaker)
 
     def inside(self, step: Any, total: int | None) -> Around:
         """The surroundings of what lies in a loop's body."""

@@ -101,6 +101,7 @@ class View:
       internals: whether loops of JAX's own library are seen.
       lanes: which lanes are sent, as `_lanes.check_lanes` gives it.
       hooks: what is hooked for it in a library, and how: a name, and anything hashable.
+      shards: each device sends the shard that it has; without, values are sent whole.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -116,6 +117,7 @@ class View:
     internals: bool = False
     lanes: Lanes = None
     hooks: tuple[tuple[str, Any], ...] = ()
+    shards: bool = False
 
     @property
     def watches_cotangents(self) -> bool:
@@ -269,6 +271,17 @@ def check_count(argument: str, value: Any, least: int, meaning: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
         raise ValueError(f"{argument} must be an integer of at least {least} ({meaning}); got {value!r}.")
     return value.__index__()
+
+
+def check_flag(argument: str, value: Any) -> bool:
+    """A boolean argument, checked.
+
+    Raises:
+      TypeError: if it is neither True nor False.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be True or False; got {value!r}.")
+    return value
 
 
 def check_callable(argument: str, value: Callable[..., Any] | None) -> Any:

@@ -58,9 +58,14 @@ class Crossings:
             kinds=len(emitter.marks) - shared,
             shared=shared,
             lanes=emitter.sent_lanes,
+            speaker=self.around.speaker,
         )
         head = [count, *self.around.steps, *([] if mask is None else [mask, events])]
         emit_p.bind(*map(jnp.asarray, head), *arrays, entry=entry)
+
+    def is_local(self, emitter: Emitter) -> bool:
+        """Whether a device must not ask others, so that it knows of no lanes but its own."""
+        return self.around.partitioned and emitter.view.shards
 
     def step(self, emitter: Emitter, i: Any, done: Any, last: Any, mask: Any, events: Any, read: Read) -> None:
         """After step `i`: send it if it is sampled and some lane has run it; say if it was the last.
@@ -76,7 +81,7 @@ class Crossings:
         """
         count = done if emitter.site.total is not None else jnp.where(last, -done, done)
         wanted: Any = True if emitter.view.sample_every == 1 else i % emitter.view.sample_every == 0
-        if mask is not None:
+        if mask is not None and not self.is_local(emitter):
             wanted = wanted & mask.any()
         if wanted is True:
             self._send(emitter, count, mask, events, read)

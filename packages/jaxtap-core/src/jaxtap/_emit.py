@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jcore
-from jax.interpreters import mlir
 
 from jaxtap._active import Key
 from jaxtap._guard import Guard
@@ -63,6 +62,19 @@ class Part:
         return jax.tree_util.tree_unflatten(self.treedef, leaves)
 
 
+class Speaker:
+    """Which device of this process is listened to, of several that send the same: the first one heard."""
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+
+    def is_one(self, device: int) -> bool:
+        """Whether it is this device; the first one to ask is."""
+        if not self._first:
+            self._first.append(device)
+        return self._first[0] == device
+
+
 def receive(key: Key, entry: Any, arrays: Sequence[np.ndarray]) -> None:
     """Hand a crossing to the lens that is open under a key. Each event pays for what is done here."""
     try:
@@ -94,6 +106,9 @@ class Entry:
       kinds: how many payloads a sampled step sends of each lane.
       shared: how many it sends once for all lanes.
       lanes: how many lanes are sent of each mapped axis, outermost first.
+      speaker: tells which of several devices is listened to.
+      device: index of the device that sends it.
+      process: index of the process that receives it.
     """
 
     key: Key
@@ -107,6 +122,10 @@ class Entry:
     kinds: int
     shared: int
     lanes: tuple[int, ...]
+    speaker: Speaker
+    device: int = 0
+    process: int = 0
+    num_mask_operands = 2
 
     def __hash__(self) -> int:
         return id(self)
@@ -119,6 +138,18 @@ class Entry:
         self._each = len(self.parts) - shared
         self._once = shared
         self._all = self._each * math.prod(self.lanes) + shared
+        # Each device runs the loop at its own pace.
+        self.run = (self.loop, self.device)
+
+    @property
+    def num_scalars(self) -> int:
+        """How many operands come before the mask and the payload."""
+        return 1 + self.num_outer
+
+    @property
+    def shards(self) -> bool:
+        """Whether each device sends the shard that it has."""
+        return self.key.view.shards
 
     def events_in(self, mask: np.ndarray | None) -> int:
         """How many events a crossing holds."""
@@ -151,6 +182,10 @@ class PointEntry:
       num_steps: how many loops are around it.
       masked: whether a lane mask is sent.
       parts: the one payload.
+      lanes: size of each mapped axis, outermost first.
+      speaker: tells which of several devices is listened to.
+      device: index of the device that sends it.
+      process: index of the process that receives it.
     """
 
     key: Key
@@ -160,6 +195,21 @@ class PointEntry:
     num_steps: int
     masked: bool
     parts: tuple[Part, ...]
+    lanes: tuple[int, ...]
+    speaker: Speaker
+    device: int = 0
+    process: int = 0
+    num_mask_operands = 1
+
+    @property
+    def num_scalars(self) -> int:
+        """How many operands come before the mask and the payload."""
+        return self.num_steps
+
+    @property
+    def shards(self) -> bool:
+        """Whether each device sends the shard that it has."""
+        return self.key.view.shards
 
     def events_in(self, mask: np.ndarray | None) -> int:
         """How many events a crossing holds."""
@@ -184,6 +234,9 @@ class HuntEntry:
       num_steps: how many loops are around it, itself counted.
       masked: whether a lane mask is sent.
       is_whole: whether it is the step, not a part of it.
+      speaker: tells which of several devices is listened to.
+      device: index of the device that sends it.
+      process: index of the process that receives it.
     """
 
     hunters: tuple[Any, ...]
@@ -193,6 +246,11 @@ class HuntEntry:
     num_steps: int
     masked: bool
     is_whole: bool
+    speaker: Speaker
+    device: int = 0
+    process: int = 0
+    # Whether a value is finite is asked of all of it.
+    shards = False
 
     def __call__(self, *arrays: Any) -> tuple[()]:
         """Receive a crossing. The program goes on whatever fails here."""
@@ -210,31 +268,6 @@ def send_from_point(entry: PointEntry | HuntEntry, steps: Sequence[Any], mask: A
 @emit_p.def_effectful_abstract_eval
 def _abstract_eval(*_: Any, **__: Any) -> tuple[list[Any], set[Any]]:
     return [], {EFFECT}
-
-
-def _is_spread(ctx: Any) -> bool:
-    """Whether the program being lowered runs on several devices."""
-    axes = ctx.module_context.axis_context
-    return isinstance(axes, mlir.SPMDAxisContext) or getattr(axes, "num_devices", 1) > 1
-
-
-def _lower(ctx: Any, *operands: Any, entry: Entry | PointEntry | HuntEntry) -> Any:
-    if _is_spread(ctx):
-        # Several devices need the callback placed: JAX's own debug callback does that.
-        def receive(*arrays: Any) -> None:
-            entry(*map(np.asarray, arrays))
-
-        def place(*args: Any) -> list[Any]:
-            jax.debug.callback(receive, *args)
-            return []
-
-        return mlir.lower_fun(place, multiple_results=True)(ctx, *operands)
-    # The method itself: Python calls that faster than an object that has it.
-    mlir.emit_python_callback(ctx, entry.__call__, None, list(operands), ctx.avals_in, [], has_side_effect=True)
-    return []
-
-
-mlir.register_lowering(emit_p, _lower)
 
 
 # --- Shipping values that a host callback does not take ------------------------------------------------------

@@ -157,6 +157,7 @@ def report(params: dict[str, Any], values: Sequence[Any], around: Around) -> Non
         num_steps=len(around.steps),
         masked=mask is not None,
         is_whole=params["path"] == hunt.path,
+        speaker=around.speaker,
     )
     send_from_point(entry, around.steps, mask, [table])
 

@@ -156,13 +156,14 @@ class Lens:
         sent = entry.events_in(mask)
         record = None
         with self._lock:
-            execution = self._accounts.running.get(entry.loop)
+            execution = self._accounts.running.get(entry.run)
             # A loop that begins anew without having ended was cut off, as when a program fails.
             if execution is None or (sent and step <= execution.last):
                 execution = self._accounts.begin(entry, self.numbering.text(entry.path))
             if sent:
                 execution.last = step
                 execution.events += sent
+                execution.most = max(execution.most, sent)
                 record = Record(entry, execution.path, execution.call, now, step, outer, mask, payload)
                 if self.recorder is not None:
                     self.recorder.add(record, sent)
@@ -183,7 +184,7 @@ class Lens:
             count = -count
         records: list[Record] = []
         with self._lock:
-            execution = self._accounts.running.get(entry.loop)
+            execution = self._accounts.running.get(entry.run)
             if execution is None or (count and done - 1 <= execution.last):
                 execution = self._accounts.begin(entry, self.numbering.text(entry.path))
             sampled = -(-done // every)
@@ -222,7 +223,7 @@ class Lens:
                 return
             sent = entry.events_in(mask)
         with self._lock:
-            call = self._accounts.point(path, entry.site, entry.tap, steps, sent)
+            call = self._accounts.point(path, entry.site, (entry.tap, entry.device), steps, sent)
             step = steps[-1] if steps else -1
             record = Record(entry, path, call, now, step, steps[:-1], mask, payload)
             if self.recorder is not None:
@@ -236,7 +237,7 @@ class Lens:
         """Of the lanes whose cotangent is not finite, those where it was so at the step before in the gradient pass."""
         lanes = entry.parts[0].lanes
         mask = np.ones(lanes, bool) if mask is None else mask.reshape(lanes)
-        key = (path, entry.tap, steps[:-1])
+        key = (path, entry.tap, entry.device, steps[:-1])
         last_step, last = self._turned.get(key, (None, None))
         self._turned[key] = (steps[-1], mask)
         return mask & ~last if last is not None and last_step == steps[-1] + 1 else mask
@@ -277,8 +278,9 @@ class Lens:
             loop = self._accounts.sites().get((path, "carry"))
             source = source or (loop.source if loop is not None else "")
             site = dataclasses.replace(site, op=op, kind=kind, source=source)
-            call = self._accounts.point(path, site, tap, steps, 1)
-        event = TapEvent(path, steps[-1], value, entry.total, kind, lane, steps[:-1], call, now, source)
+            call = self._accounts.point(path, site, (tap, entry.device), steps, 1)
+        where = (entry.device, entry.process)
+        event = TapEvent(path, steps[-1], value, entry.total, kind, lane, steps[:-1], call, now, source, *where)
         if self.recorder is not None:
             self.recorder.add(event, 1)
         self._keep_trips([event])

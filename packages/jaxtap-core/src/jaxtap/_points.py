@@ -15,6 +15,7 @@ from jaxtap import _active
 from jaxtap._announce import announce
 from jaxtap._around import Around
 from jaxtap._backward import identity_p, is_differentiable
+from jaxtap._devices import is_partitioned
 from jaxtap._equations import site_of, wanting
 from jaxtap._guard import Guard
 from jaxtap._isolate import isolated
@@ -213,4 +214,5 @@ def lower(ctx: Any, *args: Any, **params: Any) -> Any:
     site: Site = params["site"]
     if site.kind not in POINTS:
         return []
-    return isolated(ctx, args[: len(site.names)], lambda *values: announce(params, values, Around()))
+    around = Around(partitioned=is_partitioned(ctx))
+    return isolated(ctx, args[: len(site.names)], lambda *values: announce(params, values, around))

@@ -17,6 +17,7 @@ from jax.interpreters import partial_eval as pe
 from jaxtap import _points
 from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
+from jaxtap._devices import is_partitioned
 from jaxtap._gates import install as install_gates
 from jaxtap._gates import is_gated
 from jaxtap._jaxprs import (
@@ -87,7 +88,7 @@ def _lower_branch(rule: Callable[..., Any], ctx: Any, *args: Any, **params: Any)
 
 def _outermost(ctx: Any) -> Around:
     """The surroundings of what lies in no loop."""
-    return Around(seals=ctx.module_context.platforms == ("cpu",))
+    return Around(seals=ctx.module_context.platforms == ("cpu",), partitioned=is_partitioned(ctx))
 
 
 def install() -> None:

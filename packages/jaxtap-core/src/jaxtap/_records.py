@@ -54,6 +54,8 @@ class Record(NamedTuple):
                     call=self.call,
                     time=self.time,
                     source=part.site.source,
+                    device=self.entry.device,
+                    process=self.entry.process,
                 )
 
     def named_events(self) -> Iterator[tuple[TapEvent, tuple[str, ...]]]:

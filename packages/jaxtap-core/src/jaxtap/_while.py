@@ -101,7 +101,9 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         rings = crossings.keep(rings, i, i + 1, last, of_step, after, fired)
         ran = list(map(of_step, crossings.emitters))
         events = [
-            n if mask is None else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
+            n
+            if mask is None or crossings.is_local(e)
+            else n + jnp.where(i % e.view.sample_every == 0, mask.sum(dtype=jnp.int32), 0)
             for n, e, mask in zip(events, crossings.emitters, ran, strict=True)
         ]
         for emitter, mask, n in zip(crossings.emitters, ran, events, strict=True):
