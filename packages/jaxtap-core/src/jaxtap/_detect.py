@@ -29,6 +29,7 @@ from jaxtap._jaxprs import (
     while_p,
 )
 from jaxtap._mark import has_marks, is_mark, is_output, is_point, leaves_of, own_marks, quiet, strip
+from jaxtap._retype import bind_typed
 
 FIRES = tuple[list[Any], Any]
 
@@ -148,4 +149,4 @@ def _equation(eqn: Any, args: list[Any]) -> FIRES:
         return _jaxpr(called, args)
     if primitive.name == "cond":
         return lax.switch(args[0], [lambda *ops, b=b: _jaxpr(b, ops) for b in params["branches"]], *args[1:])
-    return list(primitive.bind(*args, **quiet(params))), jnp.bool_(False)
+    return bind_typed(primitive, args, [var.aval for var in eqn.invars], quiet(params)), jnp.bool_(False)

@@ -143,7 +143,15 @@ def _from_each_group(ctx: Any, values: Sequence[Any], entry: Any) -> None:
         jax.shard_map(in_each_device, in_specs=specs, out_specs=(), axis_names=set(automatic), check_vma=False)(*values)
         return []
 
-    mlir.lower_fun(run, multiple_results=True)(ctx, *values)
+    avals = [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
+    with jax.sharding.use_abstract_mesh(_manual_mesh(axes)):
+        mlir.lower_fun(run, multiple_results=True)(ctx.replace(avals_in=avals), *values)
+
+
+def _manual_mesh(axes: Any) -> Any:
+    """The mesh around a `shard_map`, as it is within."""
+    manual = dict.fromkeys(axes.manual_axes, jax.sharding.AxisType.Manual)
+    return axes.mesh.abstract_mesh.update_axis_types(manual)
 
 
 # --- Each device for itself ----------------------------------------------------------------------------------
@@ -182,7 +190,8 @@ def _index_in_group(ctx: Any) -> list[Operand]:
     def place() -> list[Any]:
         return [jnp.int32(sum(lax.axis_index(name) * strides[name] for name in names if name in axes.manual_axes))]
 
-    (found,) = mlir.lower_fun(place, multiple_results=True)(ctx.replace(avals_in=[]))
+    with jax.sharding.use_abstract_mesh(_manual_mesh(axes)):
+        (found,) = mlir.lower_fun(place, multiple_results=True)(ctx.replace(avals_in=[]))
     found = found[0] if isinstance(found, (list, tuple)) else found
     return [(value, aval), (found, jax.core.ShapedArray((), jnp.int32))]
 

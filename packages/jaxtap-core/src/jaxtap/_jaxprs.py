@@ -10,6 +10,8 @@ import jax
 from jax.extend import core as jcore
 from jax.extend.core import primitives as jprims
 
+from jaxtap._retype import typed, untyped
+
 # Up to jax 0.11 a closed jaxpr wraps an open one; from 0.12 on one class serves for both. `.jaxpr` gives
 # the open one on all of them.
 
@@ -183,7 +185,8 @@ def as_function(part: Any) -> Callable[..., list[Any]]:
     """The function that evaluates a jaxpr without constants, or a closed one."""
     if not hasattr(part, "consts"):
         part = jcore.ClosedJaxpr(part, [])  # pyright: ignore[reportPrivateImportUsage] - exported, though not as JAX marks it
-    return jcore.jaxpr_as_fun(part)
+    run, avals = jcore.jaxpr_as_fun(part), [var.aval for var in inner(part).invars]
+    return lambda *args: untyped(run(*typed(args, avals)))
 
 
 class WeakMemo:

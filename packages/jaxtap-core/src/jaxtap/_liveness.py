@@ -16,6 +16,7 @@ from jax.interpreters import partial_eval as pe
 
 from jaxtap._jaxprs import WeakMemo, as_function, inner, rewrap, scan_counts, scan_p, unnamed, while_p
 from jaxtap._mark import has_marks, quiet, strip
+from jaxtap._retype import bind_typed, stacked
 
 # Of a marked body, which of its loop's results the program uses, as JAX found when it left out the rest.
 _used = WeakMemo()
@@ -103,10 +104,20 @@ def _asked(params: dict[str, Any]) -> list[bool]:
     return list(inputs[params["cond_nconsts"] :])
 
 
+def _operand_avals(primitive: Any, params: dict[str, Any]) -> list[Any]:
+    """The types that a loop expects of its operands."""
+    body = [var.aval for var in inner(params[body_name(primitive)]).invars]
+    if primitive is while_p:
+        asked = inner(params["cond_jaxpr"]).invars[: params["cond_nconsts"]]
+        return [*(var.aval for var in asked), *body]
+    first = sum(scan_counts(params))
+    return [*body[:first], *(stacked(aval, params["length"]) for aval in body[first:])]
+
+
 def bare(primitive: Any, params: dict[str, Any], args: Sequence[Any]) -> list[Any]:
     """The results of a loop as it is without any lens; what went in for those that the program does not use."""
-    silent = quiet(params)
-    found = jax.make_jaxpr(lambda *args: primitive.bind(*args, **silent))(*args)
+    silent, avals = quiet(params), _operand_avals(primitive, params)
+    found = jax.make_jaxpr(lambda *args: bind_typed(primitive, args, avals, silent))(*args)
     used = used_results(primitive, params, len(found.out_avals))
     jaxpr, needed = pe.dce_jaxpr(inner(found), used)[:2]
     outs = iter(as_function(jaxpr)(*(a for a, n in zip(args, needed, strict=True) if n)))

@@ -30,6 +30,7 @@ from jaxtap._provenance import (
     is_recomputation,
     place,
 )
+from jaxtap._retype import on_untyped
 
 _guard = Guard()
 
@@ -215,4 +216,4 @@ def lower(ctx: Any, *args: Any, **params: Any) -> Any:
     if site.kind not in POINTS:
         return []
     around = Around(partitioned=is_partitioned(ctx))
-    return isolated(ctx, args[: len(site.names)], lambda *values: announce(params, values, around))
+    return isolated(ctx, args[: len(site.names)], on_untyped(lambda *values: announce(params, values, around)))

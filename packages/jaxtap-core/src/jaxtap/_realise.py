@@ -31,6 +31,7 @@ from jaxtap._jaxprs import (
 )
 from jaxtap._liveness import keep_whole, remembering
 from jaxtap._mark import has_marks, has_points, mark_p, strip
+from jaxtap._retype import on_untyped
 from jaxtap._scan import realise_scan
 from jaxtap._seal import is_pure, unshared
 from jaxtap._walk import is_plain, loop_rules, realise, walk
@@ -49,7 +50,7 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         def run(*values: Any) -> list[Any]:
             return realise(primitive, params, values, around)
 
-        return mlir.lower_fun(run, multiple_results=True)(ctx, *args)
+        return mlir.lower_fun(on_untyped(run), multiple_results=True)(ctx, *args)
 
     return lower
 

@@ -22,7 +22,8 @@ def lane_arrays(entry: Any) -> Iterator[tuple[int, tuple[int, ...], int]]:
     """The operands of a crossing that run over lanes: position, size of each mapped axis, and axes before those."""
     if not isinstance(entry, (Entry, PointEntry)):
         return
-    lead = int(isinstance(entry, RingEntry))
+    # What is kept of a loop has a row for each step; a loop that made none sends a mask alone.
+    lead = int(isinstance(entry, RingEntry) and bool(entry.parts))
     at = entry.num_scalars
     if entry.masked:
         yield at, entry.lanes, lead
