@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtap import JaxtapWarning, JSONLWriter, TapEvent, read_jsonl
+from jaxtap import FlightRecorder, JaxtapWarning, JSONLWriter, TapEvent, read_jsonl
 
 NUMPY_DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -89,7 +89,7 @@ def bits(value: Any) -> Any:
 
 
 def write(path: Path, *values: Any) -> list[str]:
-    """The lines of a file with one event for each value, checked to be ASCII and strict JSON."""
+    """The lines of a file with one event for each value, between its first and its last, all ASCII and strict JSON."""
     with JSONLWriter(path) as writer:
         for step, value in enumerate(values):
             writer(TapEvent("scan[0]", step, value))
@@ -97,6 +97,8 @@ def write(path: Path, *values: Any) -> list[str]:
     lines = path.read_text(encoding="ascii").splitlines()
     for line in lines:
         json.loads(line, parse_constant=pytest.fail)
+    first, *lines, last = lines
+    assert (list(json.loads(first)), list(json.loads(last))) == (["begun"], ["ended"])
     return lines
 
 
@@ -353,8 +355,9 @@ def test_lines_of_jaxtap_0_3_are_read(path: Path, value_kind: str, text: str, va
 def test_a_file_cut_at_any_byte_of_its_last_line(path: Path) -> None:
     write(path, np.float32(0.5), {"é": [1, "a"]}, "café")
     # As another writer might spell it, with a character of several bytes.
-    whole = path.read_bytes().replace(b"\\u00e9", "é".encode())
-    start = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    lines = path.read_bytes().replace(b"\\u00e9", "é".encode()).splitlines(keepends=True)
+    whole = b"".join(lines[:-1])
+    start = len(whole) - len(lines[-2])
     values = [event.value for event in read_jsonl(path)]
     for end in range(start, len(whole) + 1):
         path.write_bytes(whole[:end])
@@ -392,6 +395,60 @@ def test_whole_lines_around_broken_ones_are_kept(path: Path, broken: bytes) -> N
         assert [event.value for event in read_jsonl(path)] == [1, 2]
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+# Several files
+
+
+def files(folder: Path, ended: bool = True) -> str:
+    """Three files of processes whose events come by turns; the last is one of before files were begun and ended."""
+
+    def keep(process: int, lines: slice) -> None:
+        path = folder / f"run-{process}.jsonl"
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[lines]))
+
+    for process in range(3):
+        with JSONLWriter(folder / f"run-{process}.jsonl") as writer:
+            for step in range(2):
+                writer(TapEvent("scan[0]", step, step, time=float(3 * step + process), process=process))
+    keep(2, slice(1, -1))
+    if not ended:
+        keep(1, slice(-1))
+    return f"{folder}/run-*.jsonl"
+
+
+def test_several_files_are_merged_by_time(tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    events = read_jsonl(paths)
+    assert [(event.step, event.process) for event in events] == [(s, p) for s in range(2) for p in range(3)]
+    assert read_jsonl(sorted(tmp_path.iterdir())) == events
+    assert read_jsonl([paths]) == events
+    recorder = FlightRecorder()
+    for event in events:
+        recorder(event)
+    assert recorder.df()["process"].tolist() == [0, 1, 2, 0, 1, 2] and "device" not in recorder.df()
+
+
+def test_files_that_ended_early_are_named(tmp_path: Path) -> None:
+    paths = files(tmp_path, ended=False)
+    early = rf"1 of 3 files ended early: {tmp_path}/run-1\.jsonl \(process 1, last event \d\d:\d\d:\d\d\)"
+    with pytest.warns(JaxtapWarning, match=early) as caught:
+        assert len(read_jsonl(paths)) == 6
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert len(read_jsonl(tmp_path / "run-1.jsonl")) == 2
+
+
+def test_no_file_that_fits(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no events to read"):
+        read_jsonl(tmp_path / "run-*.jsonl")
+    (tmp_path / "run-*.jsonl").touch()
+    assert read_jsonl(tmp_path / "run-*.jsonl") == []
+
+
+def test_the_process_in_the_name(tmp_path: Path) -> None:
+    with JSONLWriter(tmp_path / "run-{process}.jsonl") as writer:
+        writer(TapEvent("scan[0]", 0, 0))
+    assert writer.path == tmp_path / "run-0.jsonl" and len(read_jsonl(writer.path)) == 1
 
 
 def test_an_empty_file_holds_no_events(path: Path) -> None:

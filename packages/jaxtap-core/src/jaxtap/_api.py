@@ -22,6 +22,7 @@ from jaxtap._config import (
     check_flag,
     check_marks,
     check_ops,
+    check_processes,
     selection,
 )
 from jaxtap._guard import warn
@@ -90,11 +91,11 @@ def _taps(taps: Any) -> tuple[PrimitiveTap, ...]:
     return tuple(taps)
 
 
-def _host(**callbacks: Any) -> Host:
+def _host(processes: int | Sequence[int] | None, **callbacks: Any) -> Host:
     for name, value in callbacks.items():
         if name != "taps" and not name.endswith("_once"):
             check_callable(name, value)
-    return Host(**callbacks)
+    return Host(**callbacks, processes=check_processes(processes))
 
 
 def verbose(
@@ -120,6 +121,7 @@ def verbose(
     lanes: LanesSpec = None,
     internals: bool = False,
     shards: bool = False,
+    processes: int | Sequence[int] | None = None,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -160,6 +162,8 @@ def verbose(
         addresses either way.
       shards: where XLA partitions a program over several devices, let each device send the shard that it has, as an
         event of its own with its `device`; nothing is gathered for it. Without, values are sent whole, once.
+      processes: of a program that runs in several processes, those in which events are received: an index or several;
+        None for all. In the others the program is the same, and what it sends is not looked at.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -176,6 +180,7 @@ def verbose(
     """
     taps = _taps(taps)
     host = _host(
+        processes,
         taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,
@@ -322,6 +327,7 @@ def record(
     lanes: LanesSpec = None,
     internals: bool = False,
     shards: bool = False,
+    processes: int | Sequence[int] | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -351,6 +357,7 @@ def record(
     lanes: LanesSpec = None,
     internals: bool = False,
     shards: bool = False,
+    processes: int | Sequence[int] | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -377,6 +384,7 @@ def record(
     lanes: LanesSpec = None,
     internals: bool = False,
     shards: bool = False,
+    processes: int | Sequence[int] | None = None,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -429,6 +437,7 @@ def record(
     recorder = FlightRecorder(capacity)
     taps = _taps(taps)
     host = _host(
+        processes,
         taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,

@@ -161,7 +161,7 @@ class HostTap:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host-side configuration of a lens: who is called with what arrives."""
+    """The host-side configuration of a lens: who is called with what arrives, and in which processes; None for all."""
 
     on_step: OnEvent | None = None
     alert: Alert | None = None
@@ -170,6 +170,7 @@ class Host:
     alert_ys: Alert | None = None
     alert_ys_once: bool = False
     taps: tuple[HostTap, ...] = ()
+    processes: tuple[int, ...] | None = None
 
     @property
     def calls_user(self) -> bool:
@@ -271,6 +272,19 @@ def check_count(argument: str, value: Any, least: int, meaning: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
         raise ValueError(f"{argument} must be an integer of at least {least} ({meaning}); got {value!r}.")
     return value.__index__()
+
+
+def check_processes(processes: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """In which processes events are received, checked.
+
+    Raises:
+      ValueError: if it is neither an index of a process, several of them, nor None.
+    """
+    if processes is None:
+        return None
+    several = processes if isinstance(processes, (list, tuple, range, set, frozenset)) else (processes,)
+    meaning = "an index of a process, or a sequence of them: processes=[0]"
+    return tuple(check_count("processes", process, 0, meaning) for process in several)
 
 
 def check_flag(argument: str, value: Any) -> bool:

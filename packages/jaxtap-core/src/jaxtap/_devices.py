@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 from jaxtap._emit import emit_p
@@ -143,7 +144,7 @@ def _from_each_group(ctx: Any, values: Sequence[Any], entry: Any) -> None:
         jax.shard_map(in_each_device, in_specs=specs, out_specs=(), axis_names=set(automatic), check_vma=False)(*values)
         return []
 
-    avals = [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
+    avals = [ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
     with jax.sharding.use_abstract_mesh(_manual_mesh(axes)):
         mlir.lower_fun(run, multiple_results=True)(ctx.replace(avals_in=avals), *values)
 
@@ -159,14 +160,14 @@ def _manual_mesh(axes: Any) -> Any:
 
 def _int32(value: Any) -> Operand:
     array = np.asarray(value, np.int32)
-    return mlir.ir_constant(array), jax.core.ShapedArray(array.shape, array.dtype)
+    return mlir.ir_constant(array), ShapedArray(array.shape, array.dtype)
 
 
 def _partition_id() -> Operand:
     """The index of a device, where each has a program of its own."""
     ir = mlir.ir
     unsigned = ir.RankedTensorType.get([], ir.IntegerType.get_unsigned(32))
-    return _operation("stablehlo.partition_id", [], unsigned), jax.core.ShapedArray((), jnp.uint32)
+    return _operation("stablehlo.partition_id", [], unsigned), ShapedArray((), jnp.uint32)
 
 
 def _index(num_devices: int) -> Operand:
@@ -193,7 +194,7 @@ def _index_in_group(ctx: Any) -> list[Operand]:
     with jax.sharding.use_abstract_mesh(_manual_mesh(axes)):
         (found,) = mlir.lower_fun(place, multiple_results=True)(ctx.replace(avals_in=[]))
     found = found[0] if isinstance(found, (list, tuple)) else found
-    return [(value, aval), (found, jax.core.ShapedArray((), jnp.int32))]
+    return [(value, aval), (found, ShapedArray((), jnp.int32))]
 
 
 def _lane_numbers(ctx: Any, operand: Operand, lanes: tuple[int, ...], lead: int) -> Operand:
@@ -208,7 +209,7 @@ def _lane_numbers(ctx: Any, operand: Operand, lanes: tuple[int, ...], lead: int)
       lead: how many axes are before those.
     """
     value, aval = operand
-    plain = jax.core.ShapedArray(aval.shape, aval.dtype)
+    plain = ShapedArray(aval.shape, aval.dtype)
 
     def number(value: Any) -> list[Any]:
         axes = range(len(lanes))
@@ -219,7 +220,7 @@ def _lane_numbers(ctx: Any, operand: Operand, lanes: tuple[int, ...], lead: int)
 
     (found,) = mlir.lower_fun(number, multiple_results=True)(ctx.replace(avals_in=[plain]), value)
     found = found[0] if isinstance(found, (list, tuple)) else found
-    return found, jax.core.ShapedArray(aval.shape, jnp.int32)
+    return found, ShapedArray(aval.shape, jnp.int32)
 
 
 def _through_debug_callback(ctx: Any, values: Sequence[Any], entry: Any) -> None:

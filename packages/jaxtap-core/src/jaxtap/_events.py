@@ -33,8 +33,9 @@ class TapEvent:
         which execution of the loop.
       time: arrival on the host, in seconds since the epoch.
       source: where the loop body was written, as `"file.py:42 (function)"`.
-      device: index of the device that sent it; 0 where there is one.
-      process: index of the process that sent it; 0 where there is one.
+      device: index of the device that sent it, among those of the program in the order of their mesh; 0 where there is
+        one, and for whole values.
+      process: index of the process that received it; 0 where there is one.
     """
 
     path: str

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
+import dataclasses
 import errno
+import glob
 import json
 import os
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+
+import jax
 
 from jaxtap._codec import decode, decode_jaxtap, encode
 from jaxtap._events import TapEvent
 from jaxtap._guard import warn
+from jaxtap._line_file import LineFile
 
 _KEYS = ["path", "step", "total", "kind", "value", "lane", "outer", "call", "time", "source", "device", "process"]
 
-# A burst is written five times a second: nothing to see in a profile, and well within the promised second.
-_FLUSH_AFTER_S = 0.2
-_FLUSH_BYTES = 1 << 16
 _REPR_LENGTH = 200
+
+# Lines that are no events.
+_MARKERS = {"begun", "ended"}
+_NO_FILE = "No such file, so no events to read; pass read_jsonl the path that JSONLWriter was given"
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 # NumPy integers as steps become plain ones. Strict JSON has no NaN, which jq and browsers refuse.
 _to_json = json.JSONEncoder(allow_nan=False, default=int).encode
@@ -39,8 +46,12 @@ class JSONLWriter:
     No call raises. An event that cannot be written, because the disk is full or the writer closed, is counted in
     `dropped`, and the first one is warned about.
 
+    The first line says that the file was begun, and the last one, written on closing or when the interpreter exits,
+    that it was ended; neither is an event. Without the last one, the process was killed, or is still running.
+
     Arguments:
-      path: the file; one that exists is overwritten. Its folder must exist.
+      path: the file; one that exists is overwritten. Its folder must exist. `{process}` stands for the index of this
+        process, as in `"run-{process}.jsonl"`; call `jax.distributed.initialize` before.
 
     Attributes:
       path: the file, as a `Path`.
@@ -58,8 +69,8 @@ class JSONLWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._file = _LineFile(self.path)
+        self.path = _of_process(path)
+        self._file = LineFile(self.path, _marker("begun"), lambda: _marker("ended"))
         self._lock = threading.RLock()
         self._replaced = 0
         # Not at exit: JAX waits for outstanding callbacks then, and their events shall still be written.
@@ -121,18 +132,22 @@ class JSONLWriter:
         return {"repr()": text}
 
 
-def read_jsonl(path: str | os.PathLike[str]) -> list[TapEvent]:
-    """The events in a file that `JSONLWriter` wrote, or jax-tap 0.3.
+def read_jsonl(path: Paths) -> list[TapEvent]:
+    """The events in a file that `JSONLWriter` wrote, or jax-tap 0.3; or in several files, merged by time.
 
     A line that cannot be read is left out, with one `JaxtapWarning` that counts them: a process that was killed may
     leave half of its last line. Lines of jax-tap come back as it read them: Python scalars, and arrays of float64,
     int64 or bool.
 
+    Where several files are read, those of processes that were killed, or are still running, are named in one
+    `JaxtapWarning`, with the time of the last event. One file may be read while it is written, without a warning.
+
     Arguments:
-      path: the file.
+      path: the file; or several, as a list or a glob such as `"run-*.jsonl"`. `TapEvent.process` tells them apart.
 
     Returns:
-      The events in the order in which they were written. Arrays are NumPy arrays, PRNG keys JAX key arrays.
+      The events in the order in which they were written, or of several files by time. Arrays are NumPy arrays,
+      PRNG keys JAX key arrays.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -144,35 +159,91 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[TapEvent]:
       >>> [event.value["loss"] for event in read_jsonl("run.jsonl") if event.path == "scan[0]"]
       [0.5]
     """
+    if isinstance(path, (str, os.PathLike)) and not _is_glob(path):
+        return _read(Path(path)).events
+    files = list(map(_read, _expanded(path)))
+    early = [f"{file.path} ({_last_heard(file)})" for file in files if file.ended_early]
+    if early:
+        warn(
+            f"jaxtap: {len(early)} of {len(files)} files ended early: {', '.join(early)}. Their processes were killed, "
+            "or are still running; all events up to there are complete."
+        )
+    return sorted((event for file in files for event in file.events), key=lambda event: event.time)
+
+
+@dataclasses.dataclass(frozen=True)
+class _File:
+    """What a file holds.
+
+    Attributes:
+      path: the file.
+      events: its events.
+      ended_early: whether it was begun and not ended; not known of files older than that.
+    """
+
+    path: Path
+    events: list[TapEvent]
+    ended_early: bool
+
+
+def _is_glob(path: str | os.PathLike[str]) -> bool:
+    return glob.has_magic(os.fspath(path)) and not os.path.exists(path)
+
+
+def _expanded(paths: Paths) -> list[Path]:
+    """The files that are meant, in order of their names."""
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    found: list[Path] = []
+    for path in paths:
+        some = sorted(glob.glob(os.fspath(path))) if _is_glob(path) else [os.fspath(path)]
+        if not some:
+            raise FileNotFoundError(errno.ENOENT, _NO_FILE, str(path))
+        found += map(Path, some)
+    return found
+
+
+def _last_heard(file: _File) -> str:
+    if not file.events:
+        return "no event"
+    last = max(event.time for event in file.events)
+    return f"process {file.events[-1].process}, last event {time.strftime('%H:%M:%S', time.localtime(last))}"
+
+
+def _read(path: Path) -> _File:
     events: list[TapEvent] = []
     failures: list[str] = []
-    with _open_to_read(Path(path)) as file:
+    markers: set[str] = set()
+    with _open_to_read(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                events.append(_event(line))
+                record = json.loads(line.decode("utf-8"))
+                if marker := _MARKERS & record.keys():
+                    markers |= marker
+                else:
+                    events.append(_event(record))
             except Exception as error:  # noqa: BLE001 - a broken line may hold anything
                 failures.append(f"line {number}, {type(error).__name__}: {error}")
     if failures:
         warn(
             f"jaxtap: {path}: skipped {len(failures)} of {len(events) + len(failures)} lines, which cannot be read "
             f"(first: {failures[0]}). The other events are complete. A process that is killed may cut its last line "
-            "short; if other lines are named, the file was damaged or written by a newer jaxtap."
+            "short; if other lines are named, the file was damaged or written by a newer jaxtap.",
+            stacklevel=3,
         )
-    return events
+    return _File(path, events, markers == {"begun"})
 
 
 def _open_to_read(path: Path) -> Any:
     try:
         return path.open("rb")
     except FileNotFoundError as error:
-        message = "No such file, so no events to read; pass read_jsonl the path that JSONLWriter was given"
-        raise FileNotFoundError(errno.ENOENT, message, str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, _NO_FILE, str(path)) from error
 
 
-def _event(line: bytes) -> TapEvent:
-    record = json.loads(line.decode("utf-8"))
+def _event(record: dict[str, Any]) -> TapEvent:
     fields = {key: record[key] for key in _KEYS if key in record}
     for key in {"lane", "outer"} & fields.keys():
         fields[key] = tuple(fields[key])
@@ -188,147 +259,20 @@ def _line(event: TapEvent, value: Any) -> bytes:
     return _to_json(record).encode("ascii") + b"\n"
 
 
+def _marker(name: str) -> bytes:
+    """A line that tells of the file."""
+    return _to_json({name: time.time()}).encode("ascii") + b"\n"
+
+
+def _of_process(path: str | os.PathLike[str]) -> Path:
+    """The file of this process. Asking which that is starts JAX's backends, so only if it matters."""
+    text = os.fspath(path)
+    return Path(text.replace("{process}", str(jax.process_index())) if "{process}" in text else text)
+
+
 def _short_repr(value: Any) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the repr of a foreign type may raise anything
         text = f"<{type(value).__name__} object>"
     return text if len(text) <= _REPR_LENGTH else f"{text[:_REPR_LENGTH]}..."
-
-
-class _LineFile:
-    """Appends lines to a file; each is in the operating system's hands soon, though not each by a write of its own.
-
-    A line that comes after a pause is written at once. In a burst, lines gather: the next line writes them when
-    the last write is 0.2 s ago, and so does a thread, for a burst that ends.
-
-    Attributes:
-      written: lines that the operating system has taken.
-      dropped: lines that it has not and will not.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.written = 0
-        self.dropped = 0
-        self._path = path
-        self._descriptor = _open_to_write(path)
-        # Reentrant: a signal handler or a finalizer may close the writer inside of a call.
-        self._lock = threading.RLock()
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._last_write = -float("inf")
-        self._torn = False
-        self._unbuffered = False
-        self._waiting = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
-        atexit.register(self.unbuffer)
-
-    def append(self, line: bytes) -> None:
-        """Write `line`, which ends in a newline, now or soon."""
-        with self._lock:
-            if self._closed.is_set():
-                self.drop(1, "it is closed. Close it after the program: call jax.effects_barrier() before")
-                return
-            self._pending.append(line)
-            self._pending_bytes += len(line)
-            if self._is_due():
-                self.flush()
-            elif not self._waiting.is_set():
-                self._flush_later()
-
-    def drop(self, lines: int, reason: str) -> None:
-        """Count lines that will not be in the file, and warn about the first."""
-        with self._lock:
-            first = not self.dropped
-            self.dropped += lines
-        if first:
-            warn(
-                f"jaxtap: JSONLWriter({str(self._path)!r}) cannot write an event: {reason}. The watched program is not "
-                "affected; further such events are counted in JSONLWriter.dropped, not warned about.",
-                stacklevel=4,
-            )
-
-    def flush(self) -> None:
-        """Write what is pending."""
-        with self._lock:
-            if not self._pending:
-                return
-            lines, self._pending, self._pending_bytes = self._pending, [], 0
-            self._waiting.clear()
-            self._last_write = time.monotonic()
-            self._write(b"".join(lines))
-
-    def unbuffer(self) -> None:
-        """Write what is pending, and from now on each line at once: the interpreter is about to exit."""
-        with self._lock:
-            self._unbuffered = True
-            self.flush()
-
-    def close(self) -> None:
-        """Write what is pending and close the file."""
-        with self._lock:
-            if self._closed.is_set():
-                return
-            self.flush()
-            self._closed.set()
-            self._waiting.set()  # lets the thread see that it is closed
-            atexit.unregister(self.unbuffer)
-            with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-
-    def _is_due(self) -> bool:
-        return (
-            self._unbuffered
-            or self._pending_bytes >= _FLUSH_BYTES
-            or time.monotonic() - self._last_write >= _FLUSH_AFTER_S
-        )
-
-    def _flush_later(self) -> None:
-        self._waiting.set()
-        if self._thread is not None:
-            return
-        self._thread = threading.Thread(target=self._run, name=f"jaxtap {self._path.name}", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:  # the process may start no more threads
-            self.unbuffer()
-
-    def _run(self) -> None:
-        while True:
-            self._waiting.wait()
-            if self._closed.wait(_FLUSH_AFTER_S):
-                return
-            self.flush()
-
-    def _write(self, data: bytes) -> None:
-        done = 0
-        reason = "interrupted"
-        try:
-            if self._torn:
-                os.write(self._descriptor, b"\n")
-                self._torn = False
-            while done < len(data):
-                done += os.write(self._descriptor, memoryview(data)[done:])
-        except OSError as error:
-            reason = f"{error}. Free the disk or write to another one"
-            if error.errno == errno.EBADF:
-                self._descriptor = -1  # someone closed it; the number may soon be that of another file
-        finally:
-            self._count(data, done, reason)
-
-    def _count(self, data: bytes, done: int, reason: str) -> None:
-        self.written += data.count(b"\n", 0, done)
-        if done:
-            self._torn = not data.endswith(b"\n", 0, done)
-        if done < len(data):
-            self.drop(data.count(b"\n", done), reason)
-
-
-def _open_to_write(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-    try:
-        return os.open(path, flags, 0o666)
-    except FileNotFoundError as error:
-        message = "No such folder; create the folder of the JSONLWriter's file first"
-        raise FileNotFoundError(errno.ENOENT, message, str(path)) from error

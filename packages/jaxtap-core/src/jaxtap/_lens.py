@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxtap import _active
@@ -97,6 +99,8 @@ class Lens:
         self._raw: collections.deque[Any] = collections.deque()
         prompt = self._calls_user or recorder is None or recorder.capacity is not None
         self.take: Callable[[Raw], None] = self._take_up if prompt else self._raw.extend
+        if host.processes is not None:
+            self._take, self.take = self.take, self._take_here
         if recorder is not None:
             recorder.account, recorder.feed = self.report, self.digest
 
@@ -120,12 +124,25 @@ class Lens:
 
     def deliver(self, event: TapEvent) -> None:
         """An event that has not come from a device."""
+        if not self.is_told:
+            return
+        if process := jax.process_index():
+            event = dataclasses.replace(event, process=process)
         self.digest()
         if self.recorder is not None:
             self.recorder.add(event, 1)
         on_step = self.host.on_step
         if on_step is not None:
             router.put(lambda: self._guard.call("on_step", on_step, event))
+
+    @functools.cached_property
+    def is_told(self) -> bool:
+        """Whether this is one of the processes in which events are received."""
+        return self.host.processes is None or jax.process_index() in self.host.processes
+
+    def _take_here(self, raw: Raw) -> None:
+        if self.is_told:
+            self._take(raw)
 
     def _take_up(self, raw: Raw) -> None:
         entry, now, _, *arrays = raw
@@ -332,13 +349,15 @@ class Lens:
             loops, points, sites = self._accounts.report(), self._accounts.points(), self._accounts.sites()
         dropped = self.recorder.dropped if self.recorder is not None else 0
         elsewhere, traces = self.loops_elsewhere, self.listener is not None
+        met = (self.tapped, self.left_out)
+        off = notes(self.view, loops, points, met, sites, dropped, elsewhere, traces) if self.is_told else ()
         return Report(
             loops=loops,
             points=points,
             dropped=dropped,
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
-            notes=notes(self.view, loops, points, self.tapped, self.left_out, sites, dropped, elsewhere, traces),
+            notes=off,
         )
 
 

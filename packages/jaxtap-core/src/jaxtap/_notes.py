@@ -18,14 +18,25 @@ def notes(
     view: View,
     loops: Sequence[LoopReport],
     points: Sequence[PointReport],
-    tapped: Collection[str],
-    left_out: Collection[str],
+    met: tuple[Collection[str], Collection[str]],
     sites: dict[tuple[str, str], Site],
     dropped: int,
     loops_elsewhere: int,
     traces: bool = False,
 ) -> tuple[str, ...]:
-    """The sentences, most telling first."""
+    """The sentences, most telling first.
+
+    Args:
+      view: what was asked for.
+      loops: the account of each loop.
+      points: that of each equation and marked value.
+      met: of programs that were compiled through such a lens, primitives that are tapped and loops that are left out.
+      sites: what is known of each address and kind.
+      dropped: events dropped to keep within capacity.
+      loops_elsewhere: loops of threads that the lens does not see.
+      traces: whether it is told of traces.
+    """
+    tapped, left_out = met
     found: list[str] = []
     # Who has hooks says himself what they have not seen.
     others = bool(view.taps) or bool(view.hooks) or (traces and not view.ops)

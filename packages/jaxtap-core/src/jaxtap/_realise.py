@@ -76,14 +76,15 @@ def _lower_branch(rule: Callable[..., Any], ctx: Any, *args: Any, **params: Any)
     """Lower a branch that only some lanes take, outside of any loop: as it is, and a copy beside it for its events."""
     branch, around = params["jaxpr"], _outermost(ctx)
     if not is_pure(branch):
-        return mlir.lower_fun(lambda *values: walk(branch, values, around)[0], multiple_results=True)(ctx, *args)
+        run = on_untyped(lambda *values: walk(branch, values, around)[0])
+        return mlir.lower_fun(run, multiple_results=True)(ctx, *args)
     if sends(branch):
 
         def send(*values: Any) -> list[Any]:
             walk(branch, unshared(values), dataclasses.replace(around, twin=True))
             return []
 
-        mlir.lower_fun(send, multiple_results=True)(ctx, *args)
+        mlir.lower_fun(on_untyped(send), multiple_results=True)(ctx, *args)
     return rule(ctx, *args, **{**params, "jaxpr": strip(branch)})
 
 

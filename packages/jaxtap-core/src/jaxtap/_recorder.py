@@ -163,9 +163,10 @@ class FlightRecorder:
         """The events as a table, one row an event.
 
         Columns: `path`, `kind`, `step`, `total`, `lane` and `outer` (one column for each mapped axis and each
-        enclosing loop where there are several), `call`, `time` (seconds since the epoch), then each selected
-        leaf by its name. A selector of one's own gives `value` for a bare value, `value_0`, `value_1`, ... for a
-        tuple, and the keys of a dictionary. Scalars are Python scalars, larger leaves stay arrays.
+        enclosing loop where there are several), `call`, `time` (seconds since the epoch), `device` and `process` where
+        there is more than one, then each selected leaf by its name. A selector of one's own gives `value` for a bare
+        value, `value_0`, `value_1`, ... for a tuple, and the keys of a dictionary. Scalars are Python scalars, larger
+        leaves stay arrays.
 
         Args:
           kind: only events of this kind: `"carry"`, `"output"`, `"primitive"`, `"mark"`, `"backward"`, `"trace"` or

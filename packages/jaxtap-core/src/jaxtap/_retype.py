@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.core import ShapedArray, Tracer
 from jax.extend import core as jcore
 from jax.interpreters import mlir
 
@@ -34,10 +35,10 @@ def untyped(values: Sequence[Any]) -> list[Any]:
 
 
 def _untyped(value: Any) -> Any:
-    aval = jax.typeof(value) if isinstance(value, jax.core.Tracer) else None
-    if _is_plain(aval):
+    aval: Any = jax.typeof(value) if isinstance(value, Tracer) else None
+    if aval is None or _is_plain(aval):
         return value
-    return retype_p.bind(value, aval=jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type))
+    return retype_p.bind(value, aval=ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type))
 
 
 def typed(values: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -57,14 +58,14 @@ def stacked(aval: Any, length: int) -> Any:
     """The type of `length` values, one after the other."""
     shape = (length, *aval.shape)
     if _is_plain(aval):
-        return jax.core.ShapedArray(shape, aval.dtype)
+        return ShapedArray(shape, aval.dtype)
     return aval.update(shape=shape, sharding=aval.sharding.update(spec=(None, *aval.sharding.spec)))
 
 
-def on_untyped(run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+def on_untyped(run: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls `run` with untyped values, under no mesh."""
 
-    def call(*values: Any) -> list[Any]:
+    def call(*values: Any) -> Any:
         there = not jax.sharding.get_abstract_mesh().empty
         with jax.sharding.use_abstract_mesh(_NO_MESH) if there else contextlib.nullcontext():
             return run(*untyped(values))

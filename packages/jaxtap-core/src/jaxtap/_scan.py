@@ -114,8 +114,9 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         rings = crossings.keep(rings, i, done, last, masks, after, fired)
         for emitter in crossings.emitters:
             mask = masks(emitter)
-            uncounted = mask is None or crossings.is_local(emitter)
-            events = jnp.int32(0) if uncounted else mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
+            events = jnp.int32(0)
+            if mask is not None and not crossings.is_local(emitter):
+                events = mask.sum(dtype=jnp.int32) * (i // emitter.view.sample_every + 1)
             crossings.step(emitter, i, done, last, mask, events, after)
         return state, rings
 

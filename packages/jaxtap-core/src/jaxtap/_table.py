@@ -38,6 +38,11 @@ def _spread(name: str, indices: Sequence[tuple[int, ...]]) -> dict[str, list[int
     return {n: [t[i] if i < len(t) else None for t in indices] for i, n in enumerate(names)}
 
 
+def _where_several(name: str, values: list[int]) -> dict[str, list[int]]:
+    """A column that is left out where it says the same in each row."""
+    return {name: values} if len(set(values)) > 1 else {}
+
+
 def rows(named: Iterable[Named]) -> dict[str, Any]:
     """Columns of a table of events, in order."""
     named = list(named)
@@ -51,6 +56,8 @@ def rows(named: Iterable[Named]) -> dict[str, Any]:
         **_spread("outer", [e.outer for e in events]),
         "call": [e.call for e in events],
         "time": [e.time for e in events],
+        **_where_several("device", [e.device for e in events]),
+        **_where_several("process", [e.process for e in events]),
     }
     leaves: dict[str, list[Any]] = {}
     for i, (event, names) in enumerate(named):
