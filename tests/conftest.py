@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most programs use the first of these devices, as they would if it were the only one.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
 import jax
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Most programs use the first of these devices, as they would if it were the only one. What tests start in processes of
+# their own has one.
+jax.config.update("jax_num_cpu_devices", 8)
