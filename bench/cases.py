@@ -22,6 +22,11 @@ def over_bare_8(measured: Measured) -> float:
     return 8 * over_bare(measured)
 
 
+def over_bare_64(measured: Measured) -> float:
+    """Microseconds a step of 64 lanes takes over the bare program."""
+    return 64 * over_bare(measured)
+
+
 def times_bare(measured: Measured) -> float:
     """How many times the bare program's time it takes."""
     return measured["lens_s"] / measured["bare_s"]
@@ -77,10 +82,10 @@ class Case:
     alone: bool = False
 
 
-def first_call(name: str, turns: int, title: str, *, is_tiny: bool) -> Case:
+def first_call(name: str, turns: int, title: str, *, is_tiny: bool, aim: float = 1.5) -> Case:
     """A first call: trace, lower, compile and run."""
     tiny = Row(f"first call, {title}", "s more", seconds_more, 0.2 if is_tiny else None)
-    large = Row(f"first call, {title}", "times bare", times_bare, None if is_tiny else 1.5)
+    large = Row(f"first call, {title}", "times bare", times_bare, None if is_tiny else aim)
     return Case(f"first-{name}", turns, (tiny, large) if is_tiny else (large, tiny), first_call=True)
 
 
@@ -94,6 +99,7 @@ CASES = (
         ),
     ),
     Case("scan-vmap-8", 9, (Row("8-float scan under 8 vmap lanes", "µs/step", over_bare_8, ratio_aim=1 / 100),)),
+    Case("scan-vmap-64", 5, (Row("8-float scan under 64 vmap lanes", "µs/step", over_bare_64, ratio_aim=1 / 500),)),
     Case("scan-on-step", 9, (Row("`verbose` with an empty `on_step`", "µs/event", over_bare),)),
     Case("scan-jsonl", 9, (Row("`verbose` with a `JSONLWriter`", "µs/event", over_bare),)),
     Case(
@@ -141,6 +147,8 @@ CASES = (
     first_call("network", 5, "unrolled network in a scan", is_tiny=False),
     first_call("warmup", 7, "BlackJAX window adaptation, all loops", is_tiny=False),
     first_call("warmup-outer", 5, "BlackJAX window adaptation, `max_depth=0`", is_tiny=False),
+    first_call("nuts", 7, "BlackJAX NUTS, 8 chains, all loops", is_tiny=False),
+    first_call("nuts-outer", 5, "BlackJAX NUTS, 8 chains, `max_depth=0`", is_tiny=False, aim=1.15),
 )
 
 

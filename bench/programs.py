@@ -108,3 +108,21 @@ def window_adaptation(dim: int = 10, steps: int = 20) -> Program:
 
     warmup = blackjax.window_adaptation(blackjax.nuts, logdensity)
     return lambda key, x: warmup.run(key, x, num_steps=steps), (jax.random.key(0), jnp.ones(dim))
+
+
+def mapped_nuts(chains: int = 8, dim: int = 10, draws: int = 20) -> Program:
+    """BlackJAX's NUTS on a correlated normal distribution, chain by chain under vmap."""
+    import blackjax  # noqa: PLC0415 - only this program and the one above need it
+
+    spread = jnp.linspace(0.5, 2.0, dim)
+
+    def logdensity(x: Any) -> Any:
+        return -0.5 * jnp.sum((x / spread) ** 2) - 0.1 * jnp.sum(x[1:] * x[:-1]) ** 2
+
+    kernel = blackjax.nuts(logdensity, step_size=0.3, inverse_mass_matrix=jnp.ones(dim))
+
+    def chain(key: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda state, key: kernel.step(key, state), kernel.init(x), jax.random.split(key, draws))
+
+    starts = jax.random.normal(jax.random.key(1), (chains, dim))
+    return jax.vmap(chain), (jax.random.split(jax.random.key(0), chains), starts)

@@ -157,6 +157,7 @@ def memory() -> Iterator[Result]:
 CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "scan": lambda: steady(programs.tiny_scan(5_000)),
     "scan-vmap-8": lambda: steady(programs.tiny_scan(1_000, lanes=8)),
+    "scan-vmap-64": lambda: steady(programs.tiny_scan(200, lanes=64)),
     "scan-on-step": lambda: calling(programs.tiny_scan(5_000), lambda event: None, 5_000),
     "scan-jsonl": lambda: writing(programs.tiny_scan(2_000), 2_000),
     "nested-all": lambda: steady(programs.nested_loops(100)),
@@ -173,6 +174,8 @@ FIRST_CALLS: dict[str, tuple[Callable[[], programs.Program], dict[str, Any]]] = 
     "first-network": (programs.unrolled_network, {}),
     "first-warmup": (programs.window_adaptation, {}),
     "first-warmup-outer": (programs.window_adaptation, {"max_depth": 0}),
+    "first-nuts": (programs.mapped_nuts, {}),
+    "first-nuts-outer": (programs.mapped_nuts, {"max_depth": 0}),
 }
 
 
