@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -86,6 +87,7 @@ class _Stack(threading.local):
     def __init__(self) -> None:
         self.keys: list[Key] = []
         self.base: Any = None
+        self.looks_away = False
 
 
 _stack = _Stack()
@@ -96,7 +98,22 @@ _open: dict[int, Lens] = {}
 
 def active() -> tuple[Key, ...]:
     """The keys of the lenses that see this thread, outermost first."""
-    return (*_everywhere, *_stack.keys)
+    return () if _stack.looks_away else (*_everywhere, *_stack.keys)
+
+
+@contextlib.contextmanager
+def looking_away() -> Generator[None]:
+    """While the results of what has been seen already are computed, no lens looks."""
+    before, _stack.looks_away = _stack.looks_away, True
+    try:
+        yield
+    finally:
+        _stack.looks_away = before
+
+
+def looks_away() -> bool:
+    """Whether no lens looks at what this thread runs now."""
+    return _stack.looks_away
 
 
 def open_lenses() -> list[Lens]:
@@ -107,7 +124,7 @@ def open_lenses() -> list[Lens]:
 def _sync() -> None:
     """Tell JAX which lenses see this thread."""
     if _stack.keys:
-        entered = _context(active())
+        entered = _context((*_everywhere, *_stack.keys))
         entered.__enter__()
         # Only the first of these remembers that nothing was set here before.
         if _stack.base is None:

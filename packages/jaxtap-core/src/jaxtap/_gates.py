@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.interpreters import batching
+import jax.numpy as jnp
+from jax.core import ShapedArray, Tracer
+from jax.extend import core as jcore
+from jax.interpreters import batching, mlir
 
+from jaxtap._active import looking_away
 from jaxtap._around import Around, aligned
 from jaxtap._jaxprs import WeakMemo, as_function, cond_p, function_source, inner, subjaxprs
-from jaxtap._mark import has_marks, is_gate, mark_p
+from jaxtap._mark import has_marks, is_gate, mark_p, strip
 from jaxtap._payload import lanes_of, over_lanes
 
 
@@ -67,14 +71,22 @@ def behind(gate: Any, values: Sequence[Any], around: Around) -> Around:
     return dataclasses.replace(around, lanes=lanes, mask=taken if outer is None else taken & outer)
 
 
-def _behind_a_gate(branch: Any, number: int, bodies: tuple[str, ...]) -> Any:
-    """A branch that is also given the index of the branch that is taken, with a gate in front."""
+def _behind_a_gate(branch: Any, number: int, bodies: tuple[str, ...], returns: bool) -> Any:
+    """A branch that is also given the index of the branch that is taken, with a gate in front.
+
+    Args:
+      branch: the branch.
+      number: which one of its `cond`.
+      bodies: where the functions in that `cond` were written.
+      returns: whether it returns anything, or is run for its events alone.
+    """
 
     def gated(call: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def run(taken: Any, *operands: Any) -> list[Any]:
             # The operands witness which axes are mapped.
             mark_p.bind(taken, *operands, site=Gate(number, bodies), path=(), lenses=(), layers=())
-            return call(taken, *operands)
+            results = call(taken, *operands)
+            return results if returns else []
 
         return jax.jit(run)
 
@@ -83,10 +95,16 @@ def _behind_a_gate(branch: Any, number: int, bodies: tuple[str, ...]) -> Any:
         return gated(gated(lambda _, *operands: as_function(branch)(*operands)))(index == number, *operands)
 
     def make() -> Any:
-        index = jax.ShapeDtypeStruct((), jax.numpy.int32)
+        index = jax.ShapeDtypeStruct((), jnp.int32)
         return jax.make_jaxpr(run)(index, *(v.aval for v in inner(branch).invars))
 
-    return _gated.get(inner(branch), (number, bodies), make)
+    return _gated.get(inner(branch), (number, bodies, returns), make)
+
+
+_staged_p = jcore.Primitive("jaxtap_staged")
+_staged_p.def_impl(lambda: False)
+_staged_p.def_abstract_eval(lambda: ShapedArray((), jnp.bool_))
+mlir.register_lowering(_staged_p, mlir.lower_fun(lambda: jnp.bool_(True), multiple_results=False))
 
 
 def gating(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,8 +114,14 @@ def gating(rule: Callable[..., Any]) -> Callable[..., Any]:
         if dims[0] is None or "branches_platforms" in params or not any(map(has_marks, branches)):
             return rule(axis, args, dims, branches=branches, **params)
         bodies = tuple(map(function_source, branches))
-        branches = tuple(_behind_a_gate(branch, i, bodies) for i, branch in enumerate(branches))
-        return rule(axis, (args[0], *args), (dims[0], *dims), branches=branches, **params)
+        staged = isinstance(_staged_p.bind(), Tracer)
+        gated = tuple(_behind_a_gate(branch, i, bodies, staged) for i, branch in enumerate(branches))
+        found = rule(axis, (args[0], *args), (dims[0], *dims), branches=gated, **params)
+        if staged:
+            return found
+        # A call compiles what would run one operation after the other, and so rounds otherwise.
+        with looking_away():
+            return rule(axis, args, dims, branches=tuple(map(strip, branches)), **params)
 
     return batch
 

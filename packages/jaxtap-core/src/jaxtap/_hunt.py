@@ -115,7 +115,7 @@ def watch(
     def turned() -> Any:
         was = {id(mark): _ills(mark, old) for mark, _ in found if (old := before(mark)) is not None}
         # What is returned from a state that is ill already says nothing new.
-        sick = jnp.concatenate(list(was.values()), axis=-2).any(axis=-2, keepdims=True) if was else False
+        sick = jnp.concatenate(list(was.values()), axis=-2).any(axis=-2, keepdims=True) if was else jnp.bool_(False)
         new = [ills & ~was.get(id(mark), sick) for mark, ills in found]
         fresh = per_lane(jnp.concatenate(new, axis=-2))
         here = dataclasses.replace(around, lanes=lanes, mask=fresh if lanes else None, twin=True, hunt=hunt)

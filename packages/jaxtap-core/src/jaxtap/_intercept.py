@@ -222,7 +222,7 @@ def _hooked(primitive: Any, original: Callable[..., Any]) -> Callable[..., Any]:
 
     def bind(*args: Any, **params: Any) -> Any:
         keys = _active.active()
-        if in_lowering():
+        if in_lowering() or _active.looks_away():
             return original(*args, **params)
         if not keys:
             for lens in _active.open_lenses():
