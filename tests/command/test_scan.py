@@ -94,7 +94,7 @@ def test_bad_input(tmp_path: Path, arguments: list[str], line: str) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     done = scan(*arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(line)
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(line) and done.stdout == ""
 
 
 def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_bad_files_beside_good_ones(tmp_path: Path) -> None:
     (tmp_path / "itself.py").symlink_to("itself.py")
     done = scan(".", "missing", cwd=tmp_path)
     assert done.returncode == 2
-    assert "1 finding" in done.stdout and len(done.stderr.splitlines()) == 3
+    assert "1 finding in 1 file: J001 1\n" in done.stdout and len(done.stderr.splitlines()) == 3
 
 
 def test_scan_loads_neither_jax_nor_numpy_nor_what_it_reads(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
     bad: list[str] = []
     files = 0
     for path in _files(options.paths, bad):
-        files += 1
         try:
             findings += check(_read(path), path, select)
+            files += 1
         except BadInput as error:
             bad.append(str(error))
         except SyntaxError as error:
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             bad.append(f"{path}: its expressions are nested too deeply to read: leave it out")
     if options.format == "json":
         write_json({"files": files, "findings": [f.as_dict() for f in findings], "bad": bad})
-    else:
+    elif files:
         _write(findings, files)
     for line in bad:
         print(f"jaxtap scan: {line}", file=sys.stderr)
