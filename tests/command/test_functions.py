@@ -257,6 +257,8 @@ def test_bad_input(folder: Path, target: str, args: str, told: str) -> None:
 
 
 def test_bad_cases(folder: Path) -> None:
+    assert "no module named 'missing'" in complaint("recompiles", "missing:f", "--cases", "[1]", cwd=folder)
+    assert "'x' is not defined" in complaint("recompiles", "program:step", "--cases", "[(x, 2)]", cwd=folder)
     assert "is no list of calls" in complaint("recompiles", "program:step", "--cases", "3", cwd=folder)
     assert "is no list of calls" in complaint("recompiles", "program:step", "--cases", "[]", cwd=folder)
     assert "no Python expression" in complaint("recompiles", "program:step", "--cases", "[", cwd=folder)
