@@ -3,8 +3,12 @@
 import sys
 from pathlib import Path
 
+import jax
+
 import jaxtap
 
+# Examples on several devices need them from the start.
+jax.config.update("jax_num_cpu_devices", 8)
 sys.path.insert(0, str(Path(__file__).parent / "ext"))
 
 project = "jaxtap"

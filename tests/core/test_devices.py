@@ -6,6 +6,7 @@ import collections
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,29 @@ def test_in_the_processes_asked_for() -> None:
             tap.record(processes=wrong)
     with pytest.raises(TypeError, match="shards must be True or False"):
         tap.verbose(mesh_programs.scan, shards=1)
+
+
+@pytest.fixture
+def without_shardy() -> Iterator[None]:
+    before = jax.config.jax_use_shardy_partitioner
+    jax.config.update("jax_use_shardy_partitioner", False)
+    yield
+    jax.config.update("jax_use_shardy_partitioner", before)
+
+
+@pytest.mark.usefixtures("without_shardy")
+@pytest.mark.parametrize("shards", [False, True], ids=["whole", "shards"])
+@pytest.mark.parametrize("name", ["large", "nested", "chains", "manual"])
+def test_the_partitioner_before_shardy(name: str, shards: bool) -> None:
+    program, x = PROGRAMS[name], put(X, "x", "y")
+    f = jax.jit(lambda x: program.run(x))
+    bare = f(x)
+    with tap.record(shards=shards) as rec:
+        result = f(x)
+    assert kept(result, bare) and is_accounted(rec)
+    assert {event.device for event in rec.events} == set(ALL if shards else program.devices)
+    shape = program.own if shards else program.shape
+    assert {event.value[-1].shape for event in rec.events if "/" not in event.path} == {shape}
 
 
 # --- Nothing waits for ever ----------------------------------------------------------------------------------

@@ -90,6 +90,16 @@ def test_whiles_lanes_and_nests() -> None:
     assert [e.step for e in events if e.path == "scan[0]"] == [1, 2]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_marks_beside_it(size: int) -> None:
+    def run(x: Any) -> Any:
+        return lax.scan(lambda x, _: (tap.mark("half", x * 0.5) + 1.0, None), x, None, length=5)[0]
+
+    events, _ = seen(jax.jit(run), jnp.ones(size), last=2)
+    assert [e.step for e in events if e.kind == "carry"] == [3, 4]
+    assert [e.step for e in events if e.kind == "mark"] == list(range(5))
+
+
 def test_loops_of_few_steps_and_none() -> None:
     assert [e.step for e in seen(lambda x: count_up(x, unroll=4), jnp.ones(3), last=2)[0]] == [48, 49]
     events, report = seen(lambda x: lax.while_loop(lambda c: c.max() < 0.0, lambda c: c + 1.0, x), jnp.ones(3), last=2)

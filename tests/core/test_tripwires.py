@@ -82,6 +82,12 @@ def test_a_loop_that_was_given_it(size: int) -> None:
     assert (event.path, event.step, event.kind, list(event.value)) == ("scan[0]", 1, "carry", ["x"])
 
 
+def test_a_loop_without_a_state() -> None:
+    with tap.record(taps=[tap.watch_nan()]) as rec:
+        lax.map(jnp.log, jnp.array([1.0, -1.0, 2.0]))
+    assert [(event.path, event.step) for event in rec.events] == [("scan[0]/log[0]", 1)]
+
+
 def test_infinity_that_is_meant() -> None:
     """A running minimum starts at infinity, and an attention mask holds it: neither is made by an equation."""
 

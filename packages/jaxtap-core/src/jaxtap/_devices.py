@@ -27,8 +27,9 @@ from jaxtap._shards import FromFirst, FromShards, lane_arrays, lane_stride
 # A value of the module that is being lowered, with its shape and dtype.
 Operand = tuple[Any, Any]
 
-_ONE_DEVICE = "#sdy.sharding_per_value<[<mesh<[], device_ids=[0]>, []>]>"
-_EACH_DEVICE = "#sdy.sharding_per_value<[<mesh<[]>, []>]>"
+# Which devices call, as Shardy and as the partitioner before it are told.
+_ONE_DEVICE = ("#sdy.sharding_per_value<[<mesh<[], device_ids=[0]>, []>]>", "{maximal device=0}")
+_EACH_DEVICE = ("#sdy.sharding_per_value<[<mesh<[]>, []>]>", "{manual}")
 
 
 def is_partitioned(ctx: Any) -> bool:
@@ -55,7 +56,7 @@ def _lower(ctx: Any, *values: Any, entry: Any) -> list[Any]:
         _call(ctx, operands, entry.__call__)
     elif manual and not _automatic(axes):
         _call(ctx, [_partition_id(), *operands], FromShards(entry, 1), _EACH_DEVICE)
-    elif not _has_shardy():
+    elif manual and not _has_shardy():
         _through_debug_callback(ctx, values, entry)
     elif entry.shards:
         index = _index_in_group(ctx) if manual else [_index(axes.num_devices)]
@@ -77,7 +78,11 @@ def _has_shardy() -> bool:
 
 
 def _call(
-    ctx: Any, operands: Sequence[Operand], receive: Callable[..., Any], where: str = "", shards: bool = False
+    ctx: Any,
+    operands: Sequence[Operand],
+    receive: Callable[..., Any],
+    where: tuple[str, str] | None = None,
+    shards: bool = False,
 ) -> None:
     """A call of the host.
 
@@ -92,9 +97,13 @@ def _call(
     ctx = ctx.replace(avals_in=avals, avals_out=[])
     values = [value for value, _ in operands]
     mlir.emit_python_callback(ctx, receive, None, values, avals, [], has_side_effect=True, partitioned=shards)
-    if where:
+    if where is not None:
         operations = mlir.ir.InsertionPoint.current.block.operations
-        operations[len(operations) - 1].attributes["sdy.sharding"] = mlir.ir.Attribute.parse(where)
+        attributes, (shardy, before) = operations[len(operations) - 1].attributes, where
+        if _has_shardy():
+            attributes["sdy.sharding"] = mlir.ir.Attribute.parse(shardy)
+        else:
+            attributes["mhlo.sharding"] = mlir.ir.StringAttr.get(before)
 
 
 def _operation(name: str, operands: Sequence[Any], kind: Any, **attributes: str) -> Any:
@@ -125,6 +134,8 @@ def _whole(ctx: Any, operands: Sequence[Operand], entry: Any) -> None:
 
 def _gathered(value: Any, rank: int) -> Any:
     """A value that each device has whole. The barrier keeps that from deciding how the program shards its own."""
+    if not _has_shardy():
+        return value
     value = _operation("sdy.propagation_barrier", [value], value.type, allowed_direction="0 : i32")
     return _operation("sdy.sharding_constraint", [value], value.type, sharding=_sharding([("jaxtap", 1)], [""] * rank))
 
@@ -173,6 +184,9 @@ def _partition_id() -> Operand:
 def _index(num_devices: int) -> Operand:
     """The index of a device, where XLA partitions the program: all indices, of which each device has its own."""
     value, aval = _int32(np.arange(num_devices))
+    if not _has_shardy():
+        target = {"call_target_name": '"Sharding"', "mhlo.sharding": f'"{{devices=[{num_devices}]<=[{num_devices}]}}"'}
+        return _operation("stablehlo.custom_call", [value], value.type, **target), aval
     own = _sharding([("jaxtap", num_devices)], ["jaxtap"])
     return _operation("sdy.sharding_constraint", [value], value.type, sharding=own), aval
 
@@ -224,7 +238,7 @@ def _lane_numbers(ctx: Any, operand: Operand, lanes: tuple[int, ...], lead: int)
 
 
 def _through_debug_callback(ctx: Any, values: Sequence[Any], entry: Any) -> None:
-    """JAX's own callback, for the partitioner that JAX used before Shardy."""
+    """JAX's own callback, which does not say which device calls: for what the partitioner before Shardy leaves."""
 
     def receive(*arrays: Any) -> None:
         entry(*map(np.asarray, arrays))
