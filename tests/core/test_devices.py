@@ -120,6 +120,19 @@ def test_shards(name: str) -> None:
     assert found.keys() <= of_bare.keys() if name in COPIED else found == of_bare
 
 
+@pytest.mark.parametrize("shards", [False, True], ids=["whole", "shards"])
+@pytest.mark.parametrize("name", ["nested", "manual, nested", "partly manual"])
+def test_eagerly(name: str, shards: bool) -> None:
+    program, x = PROGRAMS[name], put(X, "x", "y")
+    bare = program.run(x)
+    with tap.record(shards=shards) as rec:
+        result = program.run(x)
+    assert kept(result, bare) and is_accounted(rec)
+    assert counted(rec.events) == {
+        (path, d): n for path, n in program.loops.items() for d in (ALL if shards else program.devices)
+    }
+
+
 def test_collectives_are_found() -> None:
     """The whole of a sharded value is gathered, which the counting sees."""
     with tap.record():
@@ -165,7 +178,7 @@ def test_two_lane_axes() -> None:
 
 @pytest.mark.parametrize("shards", [False, True], ids=["whole", "shards"])
 @pytest.mark.parametrize("lens", TAPS)
-@pytest.mark.parametrize("name", ["scan", "lanes", "chains", "marked", "manual", "manual, gradient", "partly manual"])
+@pytest.mark.parametrize("name", ["scan", "lanes", "marked", "manual", "manual, gradient", "partly manual"])
 @pytest.mark.filterwarnings("ignore:jaxtap.*no:UserWarning")
 def test_every_kind_of_tap(name: str, lens: str, shards: bool) -> None:
     f, x = jax.jit(PROGRAMS[name].run), put(X, "x", "y")

@@ -27,6 +27,8 @@ from jaxtap._shards import FromFirst, FromShards, lane_arrays, lane_stride
 # A value of the module that is being lowered, with its shape and dtype.
 Operand = tuple[Any, Any]
 
+# Where a host call is one operation of the module, which can be told who makes it. On others it is several.
+_RAW = ("cpu", "cuda", "rocm")
 # Which devices call, as Shardy and as the partitioner before it are told.
 _ONE_DEVICE = ("#sdy.sharding_per_value<[<mesh<[], device_ids=[0]>, []>]>", "{maximal device=0}")
 _EACH_DEVICE = ("#sdy.sharding_per_value<[<mesh<[]>, []>]>", "{manual}")
@@ -54,6 +56,8 @@ def _lower(ctx: Any, *values: Any, entry: Any) -> list[Any]:
     if (axes.mesh.size if manual else axes.num_devices) == 1:
         # The method itself: Python calls that faster than an object that has it.
         _call(ctx, operands, entry.__call__)
+    elif ctx.module_context.platforms[0] not in _RAW:
+        _through_debug_callback(ctx, values, entry)
     elif manual and not _automatic(axes):
         _call(ctx, [_partition_id(), *operands], FromShards(entry, 1), _EACH_DEVICE)
     elif manual and not _has_shardy():
@@ -238,7 +242,7 @@ def _lane_numbers(ctx: Any, operand: Operand, lanes: tuple[int, ...], lead: int)
 
 
 def _through_debug_callback(ctx: Any, values: Sequence[Any], entry: Any) -> None:
-    """JAX's own callback, which does not say which device calls: for what the partitioner before Shardy leaves."""
+    """JAX's own callback, which does not say which device calls: for what is left."""
 
     def receive(*arrays: Any) -> None:
         entry(*map(np.asarray, arrays))
