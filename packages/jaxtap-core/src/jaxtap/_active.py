@@ -116,6 +116,11 @@ def looks_away() -> bool:
     return _stack.looks_away
 
 
+def has_hooks() -> bool:
+    """Whether a lens that sees this thread has hooks on a library."""
+    return any(key.view.hooks for key in active())
+
+
 def open_lenses() -> list[Lens]:
     """Every open lens of the process."""
     return list(_open.values())

@@ -32,7 +32,6 @@ _KEPT = (
     "stablehlo.all_reduce",
     "stablehlo.all_gather",
     "stablehlo.collective_permute",
-    "func.call",
     "mpmd.call",
 )
 
@@ -98,7 +97,49 @@ def _is_kept(operation: Any, block: Any) -> bool:
     """Whether the result of an operation is read as it is."""
     while operation.name in _TURNED and _is_made_in(operation.operands[0], block):
         operation = operation.operands[0].owner.operation
-    return operation.name in _KEPT
+    if operation.name == "func.call":
+        return _is_heavy(operation, {})
+    return operation.name in _KEPT and not _is_scalar(operation)
+
+
+def _is_scalar(operation: Any) -> bool:
+    """Whether an operation is a product of two vectors: a sum to XLA, which it fuses with others."""
+    dot = operation.name in ("stablehlo.dot", "stablehlo.dot_general")
+    return dot and not any(size > 1 for size in mlir.ir.RankedTensorType(operation.results[0].type).shape)
+
+
+def _is_heavy(call: Any, known: dict[str, bool]) -> bool:
+    """Whether a called function holds something that XLA keeps as a whole. XLA writes any other out in its caller."""
+    name = mlir.ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    if name not in known:
+        known[name] = False
+        called = _function(call, name)
+        known[name] = called is None or any(
+            _is_heavy(each, known) if each.name == "func.call" else each.name in _KEPT and not _is_scalar(each)
+            for each in _inside(called)
+        )
+    return known[name]
+
+
+def _function(operation: Any, name: str) -> Any:
+    """The function of the module around an operation that has a name."""
+    module = operation
+    while module.parent is not None:
+        module = module.parent.operation
+    for each in module.regions[0].blocks[0].operations:
+        named = each.operation.attributes
+        if "sym_name" in named and mlir.ir.StringAttr(named["sym_name"]).value == name:
+            return each.operation
+    return None
+
+
+def _inside(operation: Any) -> Iterator[Any]:
+    """Every operation in another, at any depth."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _inside(inner.operation)
 
 
 def _leading_to(values: Sequence[Any], block: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from jax.interpreters import mlir
 from jax.interpreters import partial_eval as pe
 
-from jaxtap import _points
+from jaxtap import _active, _points
 from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
 from jaxtap._devices import is_partitioned
@@ -59,13 +59,13 @@ def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
     """A lowering rule that writes out a `jit` in its caller where single points are seen in it.
 
     XLA inlines what a `jit` calls in any case. Before that, what leads to a value that the call is given cannot be
-    seen from within.
+    seen from within, nor what leads to one that it returns from without: a lens with hooks marks those of all kinds.
     """
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         if is_gated(params["jaxpr"]):
             return _lower_branch(rule, ctx, *args, **params)
-        if not is_plain(params) or not has_points(params["jaxpr"]) or not has_listeners(params["jaxpr"]):
+        if not is_plain(params) or not (_is_looked_into(params["jaxpr"]) or _active.has_hooks()):
             return rule(ctx, *args, **params)
         return mlir.lower_fun(_points.written_out(params["jaxpr"]), multiple_results=True)(ctx, *args)
 
@@ -91,6 +91,10 @@ def _lower_branch(rule: Callable[..., Any], ctx: Any, *args: Any, **params: Any)
 def _outermost(ctx: Any) -> Around:
     """The surroundings of what lies in no loop."""
     return Around(seals=ctx.module_context.platforms == ("cpu",), partitioned=is_partitioned(ctx))
+
+
+def _is_looked_into(jaxpr: Any) -> bool:
+    return has_points(jaxpr) and has_listeners(jaxpr)
 
 
 def install() -> None:

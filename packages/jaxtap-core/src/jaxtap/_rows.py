@@ -30,6 +30,7 @@ class Row:
       time: arrival of its first event, in seconds since the epoch.
       values: what was seen, by column.
       point: address of the value that was seen, where rows are of single values; else empty.
+      index: the loop's own step, whatever the value says; outside of any loop, how many came before.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Row:
     time: float
     values: dict[str, Any]
     point: str = ""
+    index: int = 0
 
     def __getitem__(self, column: str) -> Any:
         """What was seen under the name of a column; NaN where nothing was."""
@@ -88,7 +90,7 @@ class Rows:
         if row is None or began != index:
             if row is not None and seen < self._events_per_row:
                 done.append(row)
-            row, seen = Row(path, index, event.total, event.lane, event.outer, call, event.time, {}, point), 0
+            row, seen = Row(path, index, event.total, event.lane, event.outer, call, event.time, {}, point, index), 0
             self.kept.append(row)
             self.count += 1
         step = values.pop("step", None)

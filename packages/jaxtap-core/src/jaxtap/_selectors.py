@@ -41,6 +41,7 @@ class Selector:
       name: what it is called.
       fields: where the value may be, in order of preference: the first that is there counts.
       reduce: from the leaves of the value to what is sent; None if the value is one leaf, sent as it is.
+      ending: of the leaves of the value, only those whose names end so; empty for all.
 
     >>> from typing import NamedTuple
     >>> class Dual(NamedTuple):
@@ -52,6 +53,7 @@ class Selector:
     name: str
     fields: tuple[Field, ...]
     reduce: Callable[[list[Any]], Any] | None = None
+    ending: str = ""
 
     @property
     def leaf_names(self) -> tuple[str, ...]:
@@ -103,10 +105,18 @@ class Selector:
         found = list(_typed(self.fields, treedef)) if treedef is not None else []
         found += [each for field in self.fields if not field[0] for each in _untyped(field, names)]
         for field in self.fields:
-            own = [each for each in found if each.field == field]
+            own = [self._ended(each, names) for each in found if each.field == field]
+            own = [each for each in own if each.positions]
             if own:
                 return own
         return []
+
+    def _ended(self, found: _Found, names: Sequence[str]) -> _Found:
+        if not self.ending:
+            return found
+        return dataclasses.replace(
+            found, positions=tuple(i for i in found.positions if parts(names[i])[-1] == self.ending)
+        )
 
     def _found(self, names: Sequence[str], treedef: Any) -> _Found | None:
         own = self._all(names, treedef)

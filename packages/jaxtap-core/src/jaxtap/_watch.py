@@ -43,6 +43,7 @@ class Plan:
       columns: what an event adds to its row.
       looked_for: ends the sentence "it looked for ...", said where nothing was seen.
       patches: makes what is replaced in the library while the watch is open.
+      around: makes a context of the library's own to be in while the watch is open in this thread.
       events_per_row: how many events tell of a step; with more than 1, the loop's own events and those of marked values
         in it make one row.
       first: columns that every table has, before all others.
@@ -53,6 +54,7 @@ class Plan:
     columns: Columns
     looked_for: str
     patches: Callable[[], Sequence[Patch]] = tuple
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     events_per_row: int = 1
     first: tuple[str, ...] = ()
 
@@ -96,7 +98,7 @@ class Watch:
         self._guard = Guard()
         self._lock = threading.RLock()
         self._recording: Recording | None = None
-        self._patches: tuple[Patch, ...] = ()
+        self._hooks = contextlib.ExitStack()
         self.trips: list[Trip] = []
 
     @property
@@ -108,14 +110,11 @@ class Watch:
             raise RuntimeError(f"this {self._plan.name} is open already; make another one.")
         self._before = self._rows.count
         self._recording = Recording(self._plan.view, self._host, self._recorder, self._choices.threads == "all")
-        self._patches = tuple(self._plan.patches())
-        _patches.install(self._patches)
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "_recording", None)
+            stack.enter_context(self._patched())
             self._recording.__enter__()
-        except BaseException:
-            _patches.uninstall(self._patches)
-            self._recording = None
-            raise
+            self._hooks = stack.pop_all()
         return self
 
     def __exit__(
@@ -124,7 +123,7 @@ class Watch:
         recording, self._recording = self._recording, None
         if recording is None:
             return
-        _patches.uninstall(self._patches)
+        self._hooks.close()
         recording.__exit__(kind, error, traceback)
         self._settled(self._before, error is not None)
 
@@ -154,7 +153,8 @@ class Watch:
         patches = tuple(self._plan.patches())
         _patches.install(patches)
         try:
-            yield
+            with self._plan.around():
+                yield
         finally:
             _patches.uninstall(patches)
 

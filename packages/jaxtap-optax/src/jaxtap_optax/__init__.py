@@ -1,8 +1,67 @@
-"""The part of jaxtap that knows Optax.
+"""The part of jaxtap that knows Optax: see every call of an optimizer, and what it keeps in its state."""
 
-This release has no selectors and no tripwires for Optax yet: the package holds its place in the version
-lockstep with jaxtap-core, on which it depends. `jaxtap` alone already sees the loops that an Optax optimiser runs or is
-run in.
-"""
+from jaxtap_optax._selectors import (
+    count,
+    decrease_error,
+    ema,
+    estimated_lr,
+    failed,
+    gradient_step,
+    learning_rate,
+    linesearch_steps,
+    mini_step,
+    mu_norm,
+    notfinite_count,
+    nu_max,
+    nu_min,
+    plateau_scale,
+    total_notfinite,
+    trace_norm,
+)
+from jaxtap_optax._tripwires import (
+    bad_update_accepted,
+    clip_saturated,
+    learning_rate_died,
+    linesearch_at_limit,
+    linesearch_failed,
+    never_emits,
+    plateau_floor,
+    second_moment,
+    tripwires,
+    update_skipped,
+)
+from jaxtap_optax._watch import watch_updates, watched
 
 __version__ = "0.4.0"
+
+__all__ = [
+    "__version__",
+    "bad_update_accepted",
+    "clip_saturated",
+    "count",
+    "decrease_error",
+    "ema",
+    "estimated_lr",
+    "failed",
+    "gradient_step",
+    "learning_rate",
+    "learning_rate_died",
+    "linesearch_at_limit",
+    "linesearch_failed",
+    "linesearch_steps",
+    "mini_step",
+    "mu_norm",
+    "never_emits",
+    "notfinite_count",
+    "nu_max",
+    "nu_min",
+    "plateau_floor",
+    "plateau_scale",
+    "second_moment",
+    "total_notfinite",
+    "trace_norm",
+    "tripwires",
+    "update_skipped",
+    "watch_updates",
+    "watched",
+]
