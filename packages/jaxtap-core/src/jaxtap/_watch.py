@@ -102,6 +102,11 @@ class Watch:
         self.trips: list[Trip] = []
 
     @property
+    def tripwires(self) -> tuple[Tripwire, ...]:
+        """What is looked for in the rows."""
+        return self._choices.tripwires
+
+    @property
     def _host(self) -> Host:
         return Host(on_step=self._on_event if self._choices.live else None)
 

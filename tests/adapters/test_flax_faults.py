@@ -1,0 +1,188 @@
+"""Planted faults: the first bad step and its layer are named exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from adapters.networks import BATCH, MLP, State, batches, cross_entropy
+
+import jaxtap_flax
+
+
+@pytest.fixture(autouse=True)
+def promotion() -> Any:
+    """Flax and Optax rely on implicit promotion."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+class RootAtZero(nn.Module):
+    """`where` hides the root's value at zero, and not its gradient. What `Dense_0` returns is zero at step 3."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.Dense(16)(x.reshape(x.shape[0], -1))
+        scale = self.param("scale", lambda _: jnp.float32(1.0))
+        root = nn.Dense(16, name="Middle")(jnp.where(x != 0, jnp.sqrt(jnp.abs(x)), 0.0))
+        return nn.Dense(10, name="Last")(root * scale)
+
+
+class Dead(nn.Module):
+    """The units of the second layer never wake up."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.Dense(16)(x.reshape(x.shape[0], -1))
+        x = Rectified(name="asleep", bias=-1.0, scale=0.0)(nn.relu(x))
+        return nn.Dense(10)(Rectified(name="awake", bias=0.1)(x + 1.0))
+
+
+class Rectified(nn.Module):
+    """A layer and its ReLU."""
+
+    bias: float = 0.0
+    scale: float = 0.1
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        kernel, bias = nn.initializers.normal(self.scale), nn.initializers.constant(self.bias)
+        return nn.relu(nn.Dense(16, kernel_init=kernel, bias_init=bias)(x))
+
+
+def train(model: nn.Module, tx: Any, data: list[Any], change: Callable[[Any], Any] = lambda params: params) -> Any:
+    """A few steps of training."""
+    params = model.init(jax.random.key(0), batches(1)[0][0])["params"]
+    state = State.create(apply_fn=model.apply, params=change(params), tx=tx)
+
+    @jax.jit
+    def step(state: Any, batch: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            return cross_entropy(model.apply({"params": params}, batch[0]), batch[1])
+
+        loss, grads = jax.value_and_grad(loss_fn)(state.params)
+        return state.apply_gradients(grads=grads), loss
+
+    for batch in data:
+        state, _ = step(state, batch)
+    return state
+
+
+def large(params: Any) -> Any:
+    return params | {"Dense_1": jax.tree.map(lambda p: p * 100.0, params["Dense_1"])}
+
+
+def with_inf(count: int, at: int) -> list[Any]:
+    """Batches, of which one holds a single Inf."""
+    data = batches(count)
+    data[at] = (data[at][0].at[3, 2, 2, 0].set(jnp.inf), data[at][1])
+    return data
+
+
+def with_black(count: int, at: int) -> list[Any]:
+    """Batches, of which one holds a black image: without biases its first layer gives zero."""
+    data = batches(count)
+    data[at] = (data[at][0].at[0].set(0.0), data[at][1])
+    return data
+
+
+def no_bias(params: Any) -> Any:
+    return params | {"Dense_0": {**params["Dense_0"], "bias": jnp.zeros(16)}}
+
+
+FAULTS = {
+    "a layer initialised at 100 times": (
+        lambda: train(MLP(), optax.sgd(1e-3), batches(4), large),
+        (0, "layer_apart", "Dense_1"),
+    ),
+    "a root at zero inside a where": (
+        lambda: train(RootAtZero(), optax.set_to_zero(), with_black(6, 3), no_bias),
+        (3, "nonfinite_gradient", "Dense_0"),
+    ),
+    "a learning rate of 10": (lambda: train(MLP(), optax.sgd(10.0), batches(4)), (0, "update_too_large", "")),
+    "a batch with one Inf": (
+        lambda: train(MLP(), optax.sgd(0.1), with_inf(6, 4)),
+        (4, "nonfinite_activation", "Dense_0"),
+    ),
+    "a dead layer": (
+        lambda: train(Dead(), optax.sgd(1e-2), [batches(1)[0]] * 24),
+        (19, "dead_units", "asleep"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_first_bad_step_and_layer(name: str, capfd: Any) -> None:
+    run, (step, tripwire, layer) = FAULTS[name]
+    with jaxtap_flax.train_step_monitor(activations=True) as monitor:
+        run()
+    told = monitor.summary()
+    assert (told.first_bad_step, told.tripwire, told.layer) == (step, tripwire, layer), [
+        (trip.row.step, trip.tripwire, trip.message) for trip in monitor.trips
+    ]
+    assert told.message in capfd.readouterr().err and told.message in str(told)
+    assert [row.step for row in told.before] == list(range(max(0, step - 19), step + 1))
+
+
+def test_whether_the_forward_pass_was_finite() -> None:
+    with jaxtap_flax.train_step_monitor() as monitor:
+        train(RootAtZero(), optax.set_to_zero(), with_black(6, 3), no_bias)
+    (trip,) = [t for t in monitor.trips if t.tripwire == "nonfinite_gradient"]
+    assert trip.message.startswith("gradient is not finite in Dense_0 (") and "forward pass was finite" in trip.message
+    with jaxtap_flax.train_step_monitor() as monitor:
+        train(MLP(), optax.sgd(0.1), with_inf(6, 4))
+    trip = next(t for t in monitor.trips if t.tripwire == "nonfinite_gradient")
+    assert trip.row.step == 4 and "the forward pass was not: loss nan" in trip.message
+    assert "and 2 more layers" in trip.message
+
+
+def test_sent_now_and_then_but_a_fault_is_sent_at_once() -> None:
+    with jaxtap_flax.train_step_monitor(every=5) as monitor:
+        train(MLP(), optax.apply_if_finite(optax.sgd(0.01), 10), with_inf(14, 7))
+    assert [row.step for row in monitor.rows] == [0, 5, 7, 10]
+    assert monitor.summary().first_bad_step == 7
+
+
+def test_health_trips_nothing() -> None:
+    data = [batches(1 + i % 16)[-1] for i in range(60)]
+    with jaxtap_flax.train_step_monitor(activations=True) as monitor:
+        train(MLP(), optax.adam(1e-3), data)
+    assert monitor.trips == [] and monitor.summary().first_bad_step is None
+    assert len(monitor.rows) == 60 and "no tripwire has fired" in str(monitor.summary())
+    assert len(data[0][0]) == BATCH
+
+
+def test_a_collapsed_batch_norm_and_a_loss_that_stands_still() -> None:
+    class Flat(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            x = nn.BatchNorm(use_running_average=False, momentum=0.0)(x.reshape(x.shape[0], -1) * 0.0)
+            return nn.Dense(10)(x)
+
+    model = Flat()
+    variables = model.init(jax.random.key(0), batches(1)[0][0])
+    state = State.create(
+        apply_fn=model.apply, params=variables["params"], tx=optax.sgd(0.0), batch_stats=variables["batch_stats"]
+    )
+
+    @jax.jit
+    def step(state: Any, batch: Any) -> Any:
+        def loss_fn(params: Any) -> Any:
+            kept = {"params": params, "batch_stats": state.batch_stats}
+            logits, new = model.apply(kept, batch[0], mutable=["batch_stats"])
+            return cross_entropy(logits, batch[1]), new["batch_stats"]
+
+        (_, stats), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params)
+        return state.apply_gradients(grads=grads, batch_stats=stats)
+
+    with jaxtap_flax.train_step_monitor() as monitor:
+        for _ in range(60):
+            state = step(state, batches(1)[0])
+    found = {trip.tripwire: (trip.row.step, trip.layer) for trip in monitor.trips}
+    assert found["batch_stats_collapse"] == (0, "BatchNorm_0") and found["loss_constant"] == (49, "")
+    assert found["update_too_small"] == (19, "")

@@ -1,0 +1,76 @@
+"""jaxtap-flax on real runs: each step a row, values as a hand-instrumented step has them, and the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from adapters.networks import TRAININGS, Training, batches, pure
+from flax import nnx
+from flax.training import train_state
+
+import jaxtap_flax
+
+
+@pytest.fixture(autouse=True)
+def promotion() -> Any:
+    """Flax and Optax rely on implicit promotion."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def assert_same(a: Any, b: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(pure(a)), jax.tree.leaves(pure(b)))
+
+
+def hooked() -> list[Any]:
+    """What a monitor replaces."""
+    places = [(train_state.TrainState, "apply_gradients"), (nnx.Optimizer, "update"), (nnx.Linear, "__call__")]
+    return [*(vars(owner)[name] for owner, name in places), optax.apply_updates, jax.value_and_grad]
+
+
+def assert_rows(rows: list[Any], told: list[Any], rel: float = 2e-3) -> None:
+    for row, right in zip(rows, told, strict=True):
+        own = {name: row[name] for name in right}
+        assert own == pytest.approx({name: float(value) for name, value in right.items()}, rel=rel, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_python_loop(name: str) -> None:
+    """Compiled before the monitor; bits, exact rows, values, nothing left."""
+    training: Training = TRAININGS[name]()
+    step, own = training.compiled(training.step), hooked()
+    bare, losses = training.run(step=step)
+    _, told = training.run(by_hand=True)
+    with jaxtap_flax.train_step_monitor(tripwires=False) as monitor:
+        watched, watched_losses = training.run(step=step)
+    assert hooked() == own
+    assert_same((watched, watched_losses), (bare, losses))
+    assert [(row.path, row.step) for row in monitor.rows] == [("train_step[0]", i) for i in range(5)]
+    assert_rows(monitor.rows, told)
+    again, _ = training.run(step=step)
+    assert_same(again, bare)
+    assert len(monitor.rows) == 5
+
+
+@pytest.mark.parametrize("name", ["linen MLP with BatchNorm", "transformer, nn.scan over layers", "hand-written step"])
+def test_a_scan_over_batches(name: str) -> None:
+    training = TRAININGS[name]()
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches(5))
+
+    @jax.jit
+    def run(state: Any) -> Any:
+        return jax.lax.scan(training.step, state, stacked)
+
+    start = jax.tree.map(jnp.asarray, training.start())
+    bare = run(start)
+    _, told = training.run(by_hand=True)
+    with jaxtap_flax.train_step_monitor(tripwires=False) as monitor:
+        watched = run(start)
+    assert_same(watched, bare)
+    assert [(row.path, row.step, row.total) for row in monitor.rows] == [("scan[0]", i, 5) for i in range(5)]
+    assert_rows(monitor.rows, told)
