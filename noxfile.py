@@ -143,6 +143,13 @@ def bench(session: nox.Session) -> None:
     session.run("python", "bench/run.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
 
 
+@nox.session(python=NEWEST, requires=["wheels"], name="bench-flax")
+def bench_flax(session: nox.Session) -> None:
+    """Measure what a training step costs under a monitor."""
+    install(session, "bench")
+    session.run("python", "bench/train_step.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
 @nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
 def clients(session: nox.Session) -> None:
     """Run other libraries' programs, unmodified, under a lens."""
