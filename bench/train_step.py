@@ -2,9 +2,9 @@
 
     python bench/train_step.py [--turns 15] [--steps 30] [--out bench/results]
 
-The step is that of a small CNN on the digits of tests/data. Bare, `by=None` and `by="layer"` take turns in one process; a
-turn is some steps after each other, until the result and all rows have arrived. Figures are medians over the turns, and the
-ratio is the median of the ratios within a turn. It needs flax and optax.
+The step is that of a small CNN on the digits of tests/data. Bare, `by=None` and `by="layer"` take turns in one process;
+a turn is some steps after each other, until the result and all rows have arrived. Figures are medians over the turns,
+and the ratio is the median of the ratios within a turn. It needs flax and optax.
 """
 
 from __future__ import annotations
