@@ -283,6 +283,12 @@ def marked(v):
     return lax.scan(body, v, jnp.arange(3.0))[0]
 
 
+def dropped_outputs(v):
+    """What a step returns is not used, nor the input that it comes from; too large to be done twice."""
+    xs = jnp.arange(12.0).reshape(3, 4)
+    return lax.scan(lambda c, x: (jnp.sin(c) * 0.9, (x * 2.0, c)), jnp.tile(v, 200), xs)[0]
+
+
 def two_loops(v):
     v = lax.scan(step, v, jnp.arange(2.0))[0]
     return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, v))[1]
@@ -344,6 +350,7 @@ PROGRAMS: dict[str, Program] = {
     "matrix": Program(matrix, {"scan[0]": 4}, {"scan[0]": 4}),
     "solved": Program(solved, {"scan[0]": 2}, smooth=False, forward=False),
     "same_line": Program(same_line, {"scan[0]": 6}, {"scan[0]": 6}, waves={"scan[0]/sin[0]": 6}),
+    "dropped_outputs": Program(dropped_outputs, {"scan[0]": 3}, {"scan[0]": 3}, waves={"scan[0]/sin[0]": 3}),
     "two_loops": Program(
         two_loops,
         {"scan[0]": 2, "while[1]": 3},

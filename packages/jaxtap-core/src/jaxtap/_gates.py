@@ -19,7 +19,7 @@ from jax.interpreters import batching, mlir
 
 from jaxtap._active import looking_away
 from jaxtap._around import Around, aligned
-from jaxtap._jaxprs import WeakMemo, as_function, cond_p, function_source, inner, subjaxprs
+from jaxtap._jaxprs import WeakMemo, cond_p, function_source, inner, subjaxprs
 from jaxtap._mark import has_marks, is_gate, mark_p, strip
 from jaxtap._payload import lanes_of, over_lanes
 
@@ -92,7 +92,7 @@ def _behind_a_gate(branch: Any, number: int, bodies: tuple[str, ...], returns: b
 
     def run(index: Any, *operands: Any) -> list[Any]:
         # Two calls: what runs eagerly is a program of its own, and the outer one is not lowered as a call.
-        return gated(gated(lambda _, *operands: as_function(branch)(*operands)))(index == number, *operands)
+        return gated(gated(lambda _, *operands: jcore.jaxpr_as_fun(branch)(*operands)))(index == number, *operands)
 
     def make() -> Any:
         index = jax.ShapeDtypeStruct((), jnp.int32)

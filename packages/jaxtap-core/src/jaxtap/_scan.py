@@ -76,8 +76,8 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
 
     def step(state: Any) -> Any:
         i, carry, yss, _ = state
-        # An input that only marks read is no part of the program's own step.
-        own = [way.inline or read for read in read_xs]
+        # An input that only marks read is no part of the program's own step, unless an output is carried out of it.
+        own = [way.inline or bool(late) or read for read in read_xs]
         ins = [
             *const_values,
             *carry,
