@@ -176,6 +176,38 @@ def test_two_lane_axes() -> None:
     }
 
 
+def test_lanes_that_do_not_divide_evenly() -> None:
+    def run(x: Any) -> Any:
+        x = lax.with_sharding_constraint(x, NamedSharding(mesh(), P("x")))
+        return jax.vmap(lambda v: lax.fori_loop(0, 2, lambda i, c: c * 2.0 + i, v))(x)
+
+    with tap.record(shards=True) as rec:
+        result = np.asarray(jax.jit(run)(put(X[:6], None, "y")))
+    last = [event for event in rec.events if event.step == 1]
+    # What the fourth pair of devices has is filled up.
+    assert {(e.device, e.lane) for e in last} == {(d, (2 * (d // 2) + i,)) for d in range(6) for i in range(2)}
+    assert all(np.array_equal(e.value[-1], result[e.lane]) for e in last) and is_accounted(rec)
+
+
+def test_keys_and_narrow_types() -> None:
+    def lane(key: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            noise = jax.random.normal(c[0], dtype=jnp.bfloat16)
+            return (jax.random.fold_in(c[0], 1), c[1] + noise, c[2] + jnp.int4(3)), None
+
+        return lax.scan(step, (key, jnp.bfloat16(0.0), jnp.int4(-8)), None, length=2)[0]
+
+    keys = put(jax.random.split(jax.random.key(0), 8), "x")
+    with tap.record(shards=True) as rec:
+        result = jax.jit(jax.vmap(lane))(keys)
+    last = [event for event in rec.events if event.step == 1]
+    assert {(e.device, e.lane) for e in last} == {(d, (2 * (d // 2) + i,)) for d in ALL for i in range(2)}
+    for event in last:
+        key, *others = event.value
+        assert bits(jax.random.key_data(key)) == bits(jax.random.key_data(result[0][event.lane]))
+        assert bits(others) == bits([leaf[event.lane] for leaf in result[1:]])
+
+
 @pytest.mark.parametrize("shards", [False, True], ids=["whole", "shards"])
 @pytest.mark.parametrize("lens", TAPS)
 @pytest.mark.parametrize("name", ["scan", "lanes", "marked", "manual", "manual, gradient", "partly manual"])
@@ -296,6 +328,16 @@ def test_under_a_mesh(name: str, kind: Any, lens: Any) -> None:
             result = f(x)
         assert kept(result, bare) and is_accounted(rec) and rec.report().ok
     assert len({event.device for event in rec.events}) == (8 if lens.get("shards") or name == "manual" else 1)
+
+
+@pytest.mark.parametrize("shards", [False, True], ids=["whole", "shards"])
+def test_explicit_axes_of_arguments_alone(shards: bool) -> None:
+    f = jax.jit(lambda x: lax.scan(lambda c, t: (jnp.cos(c) + t, c * 2.0), x, jnp.arange(4.0)))
+    x = put(X, "x", "y", kind=AxisType.Explicit)
+    bare = f(x)
+    with tap.record(shards=shards, select_ys=lambda leaves: leaves[0]) as rec:
+        result = f(x)
+    assert kept(result, bare) and is_accounted(rec) and len(rec.events) == (64 if shards else 8)
 
 
 def test_pmap() -> None:
