@@ -202,7 +202,7 @@ def nnx_cnn() -> Training:
 
     def start() -> Any:
         model = CNN(nnx.Rngs(0))
-        return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+        return model, nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
 
     def differentiated(model: Any, batch: Any) -> Any:
         images, labels = batch

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -12,7 +15,6 @@ import optax
 import pytest
 from adapters.networks import CNN, MLP, State, batches, cross_entropy, linen
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxtap as tap
 import jaxtap_flax
@@ -96,24 +98,48 @@ def test_fp8_scales_are_no_gradient() -> None:
     assert monitor.rows[0]["grad_norm"] == pytest.approx(float(np.sqrt(12.0)))
 
 
-def test_data_parallel() -> None:
-    """With the batch spread over the devices there are, a step is one row."""
-    training = linen(MLP(), optax.sgd(0.1))
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    spread = NamedSharding(mesh, PartitionSpec("data"))
-    step = jax.jit(training.step)
-    data = [jax.device_put(batch, spread) for batch in batches(3)]
+SPREAD = """
+import jax, jax.numpy as jnp, numpy as np, optax
+from adapters.networks import MLP, batches, cross_entropy, linen
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import jaxtap_flax
 
-    def run() -> Any:
-        state = training.start()
-        for batch in data:
-            state, _ = step(state, batch)
-        return state
+training = linen(MLP(), optax.sgd(0.1))
+mesh = Mesh(np.array(jax.devices()), ("data",))
 
-    bare = run()
+def parallel(state, batch):
+    def loss_fn(params):
+        return cross_entropy(state.apply_fn({"params": params}, batch[0]), batch[1])
+    loss, grads = jax.lax.pmean(jax.value_and_grad(loss_fn)(state.params), "data")
+    return state.apply_gradients(grads=grads), loss
+
+specs = {"in_specs": (P(), P("data")), "out_specs": (P(), P())}
+steps = {
+    "jit": jax.jit(training.step),
+    "shard_map": jax.jit(jax.shard_map(parallel, mesh=mesh, check_vma=False, **specs)),
+}
+
+def run(step):
+    state = jax.device_put(jax.tree.map(jnp.asarray, training.start()), NamedSharding(mesh, P()))
+    for batch in batches(3):
+        state, loss = step(state, jax.device_put(batch, NamedSharding(mesh, P("data"))))
+    return state.params, loss
+
+for name, step in steps.items():
+    bare = run(step)
     with jaxtap_flax.train_step_monitor() as monitor:
-        assert_same(run(), bare)
-    assert [row.step for row in monitor.rows] == [0, 1, 2]
+        watched = run(step)
+    jax.tree.map(np.testing.assert_array_equal, watched, bare)
+    print(name, *(row.step for row in monitor.rows), abs(float(bare[1]) - monitor.rows[-1]["loss"]) < 1e-5)
+"""
+
+
+def test_data_parallel() -> None:
+    """On four devices, a step is one row, whether XLA spreads it or the program does."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | flags | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    run = subprocess.run([sys.executable, "-c", SPREAD], capture_output=True, text=True, env=environment, check=False)
+    assert run.stdout.splitlines() == ["jit 0 1 2 True", "shard_map 0 1 2 True"], run.stderr
 
 
 def test_selectors_on_a_users_own_loop() -> None:

@@ -31,6 +31,7 @@ class Row:
       values: what was seen, by column.
       point: address of the value that was seen, where rows are of single values; else empty.
       index: the loop's own step, whatever the value says; outside of any loop, how many came before.
+      devices: indices of the devices that have told of it, each for itself.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Row:
     values: dict[str, Any]
     point: str = ""
     index: int = 0
+    devices: frozenset[int] = frozenset({0})
 
     def __getitem__(self, column: str) -> Any:
         """What was seen under the name of a column; NaN where nothing was."""
@@ -51,7 +53,7 @@ class Row:
     @property
     def series(self) -> tuple[Any, ...]:
         """What the rows of one run of one lane have in common."""
-        return (self.point or self.path, self.lane, self.outer, self.call)
+        return (self.point or self.path, self.lane, self.outer, self.call, min(self.devices))
 
 
 _LOOPS = ("scan[", "while[")
@@ -68,10 +70,18 @@ class Rows:
       events_per_row: how many events tell of a step of a loop. A row is complete with that many, or when a later one
         has begun. With 1, rows are of single values: two in one loop make a series each.
       capacity: keep only the newest this many rows; None keeps all.
+      merges: whether values, by column, are of the row before, as another device has seen it; then it takes them up.
+        None keeps each device's rows as a series of their own.
     """
 
-    def __init__(self, columns: Columns, events_per_row: int = 1, capacity: int | None = None) -> None:
-        self._columns, self._events_per_row = columns, events_per_row
+    def __init__(
+        self,
+        columns: Columns,
+        events_per_row: int = 1,
+        capacity: int | None = None,
+        merges: Callable[[Row, Mapping[str, Any]], bool] | None = None,
+    ) -> None:
+        self._columns, self._events_per_row, self._merges = columns, events_per_row, merges
         self.kept: collections.deque[Row] = collections.deque(maxlen=capacity)
         self._open: dict[tuple[Any, ...], tuple[int, Row, int]] = {}
         self.count = 0
@@ -84,13 +94,20 @@ class Rows:
         values = {name: _plain(value) for name, value in values.items()}
         path, call, index = _place(event)
         point = event.path if self._events_per_row == 1 else ""
-        key = (point or path, event.lane, event.outer, call)
+        key = (point or path, event.lane, event.outer, call, event.device if self._merges is None else 0)
         began, row, seen = self._open.get(key, (-1, None, 0))
+        if self._merges is not None and row is not None and event.device not in row.devices:
+            if self._merges(row, values):
+                row.devices |= {event.device}
+                return []
+            key = (*key[:-1], event.device)
+            began, row, seen = self._open.get(key, (-1, None, 0))
         done: list[Row] = []
         if row is None or began != index:
             if row is not None and seen < self._events_per_row:
                 done.append(row)
-            row, seen = Row(path, index, event.total, event.lane, event.outer, call, event.time, {}, point, index), 0
+            place = (path, index, event.total, event.lane, event.outer, call, event.time)
+            row, seen = Row(*place, {}, point, index, frozenset({event.device})), 0
             self.kept.append(row)
             self.count += 1
         step = values.pop("step", None)
@@ -144,5 +161,7 @@ def table(rows: Iterable[Row], first: Sequence[str] = ()) -> pd.DataFrame:
         "outer": [row.outer[0] if len(row.outer) == 1 else row.outer or None for row in rows],
         "call": [row.call for row in rows],
     }
+    if any(min(row.devices) for row in rows):
+        places["device"] = [min(row.devices) for row in rows]
     names = dict.fromkeys([*first, *(name for row in rows for name in row.values)])
     return pd.DataFrame(places | {name: [row[name] for row in rows] for name in names})

@@ -12,9 +12,9 @@ BY = ("layer", "module", "leaf", None)
 
 
 def words(path: Sequence[Any]) -> tuple[str, ...]:
-    """A path in a tree, in words, without what only wraps a value."""
-    found = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
-    return tuple(word for word in found if word != "value")
+    """A path in a tree, in words; that a variable is a value which another object holds is left out."""
+    own = [key for key in path if getattr(key, "name", None) != "value"]
+    return tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in own)
 
 
 def group_of(path: Sequence[str], by: str | None) -> str:

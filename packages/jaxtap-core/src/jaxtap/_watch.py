@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ class Plan:
       events_per_row: how many events tell of a step; with more than 1, the loop's own events and those of marked values
         in it make one row.
       first: columns that every table has, before all others.
+      merges: whether values, by column, are of the row before, as another device has seen it; then it takes them up.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Plan:
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     events_per_row: int = 1
     first: tuple[str, ...] = ()
+    merges: Callable[[Row, Mapping[str, Any]], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Watch:
     def __init__(self, plan: Plan, choices: Choices = Choices()) -> None:
         self._plan, self._choices = plan, choices
         self._recorder = FlightRecorder()
-        self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity)
+        self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity, plan.merges)
         self._looking = [wire.start() for wire in choices.tripwires]
         self._guard = Guard()
         self._lock = threading.RLock()

@@ -1,6 +1,6 @@
 """The part of jaxtap that knows Flax: see inside a training step, and what modules return."""
 
-from jaxtap_flax._monitor import Monitor, train_step_monitor, watch_activations
+from jaxtap_flax._monitor import Activations, Monitor, train_step_monitor, watch_activations
 from jaxtap_flax._selectors import (
     activation_rms,
     batch_stats_var,
@@ -33,6 +33,7 @@ from jaxtap_flax._tripwires import (
 __version__ = "0.4.0"
 
 __all__ = [
+    "Activations",
     "Monitor",
     "Summary",
     "TensorBoard",

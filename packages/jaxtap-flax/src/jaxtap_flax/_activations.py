@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import threading
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -18,6 +19,9 @@ from jaxtap_flax import _loss
 
 HOOK = "jaxtap_flax.activations"
 _PACKAGES = ("flax",)
+
+# Numbers calls of modules as they are traced.
+_order = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,8 @@ def of_output(leaves: Any) -> dict[str, Any]:
     for leaf in found:
         zeros = zeros + jnp.sum(leaf == 0).astype(jnp.float32)
         largest = jnp.maximum(largest, jnp.max(jnp.abs(leaf), initial=0).astype(jnp.float32))
-    return {
+    order = {"order": int(next(iter(leaves.tree()["order"])))} if hasattr(leaves, "tree") else {}
+    return order | {
         "activation_rms": rms(leaves),
         "activation_max": largest,
         "dead_fraction": zeros / count,
@@ -67,14 +72,16 @@ def _seen(path: str, kind: str, output: Any) -> Any:
     floats = [x for x in jax.tree_util.tree_leaves(output) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     if not floats:
         return output
-    return mark_for(
+    marked = mark_for(
         HOOK,
         path.replace("/", ".") or kind,
-        output,
+        # Host calls come in any order: the structure of the value tells that of the modules.
+        {"output": output, "order": {str(next(_order)): None}},
         outside=_PACKAGES,
         backward=True,
         where=lambda wanted: wanted.wants(path, kind),
     )
+    return marked["output"]
 
 
 def _wanted(path: str, kind: str) -> bool:
@@ -85,8 +92,10 @@ def _wanted(path: str, kind: str) -> bool:
 
 
 def _intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
-    output = call(*args, **kwargs)
     path, kind = "/".join(context.module.path), type(context.module).__name__
+    if hook_settings(_loss.HOOK):
+        _loss.called(path)
+    output = call(*args, **kwargs)
     if context.method_name != "__call__" or not _wanted(path, kind):
         return output
     return _seen(path, kind, output)
@@ -132,11 +141,13 @@ def _call(found: Any) -> Any:
 
     @functools.wraps(found)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hook_settings(HOOK):
+        counts = bool(hook_settings(_loss.HOOK)) and _loss.is_inside()
+        if not counts and not hook_settings(HOOK):
             return found(self, *args, **kwargs)
         _paths.calls += 1
         try:
             path, kind = _path_of(self), type(self).__name__
+            _loss.called(path)
             output = found(self, *args, **kwargs)
             return _seen(path, kind, output) if _wanted(path, kind) else output
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxtap import TapEvent
@@ -14,6 +14,7 @@ from jaxtap.internal import (
     Plan,
     Row,
     Selection,
+    Trip,
     Tripwire,
     View,
     Watch,
@@ -50,6 +51,19 @@ def _columns(event: TapEvent) -> dict[str, Any] | None:
     return {"module": _name(event).replace(".", "/"), **event.value}
 
 
+def _merges(row: Row, values: Mapping[str, Any]) -> bool:
+    """Whether another device has made the same step, with the loss of its part of the batch: the row has the mean."""
+    loss, own = values.get("loss"), row.values.get("loss")
+    if values.get("step", row.step) != row.step:
+        return False
+    others = (name for name in values if name not in ("loss", "step"))
+    if any(row[name] != values[name] and row[name] == row[name] for name in others):
+        return False
+    if loss is not None and own is not None:
+        row.values["loss"] = own + (loss - own) / (len(row.devices) + 1)
+    return True
+
+
 class Monitor(Watch):
     """What `train_step_monitor` gives: a context, and what it has seen."""
 
@@ -61,7 +75,7 @@ class Monitor(Watch):
     @property
     def activations(self) -> list[Row]:
         """One row for each call of a module, oldest first; with `activations`."""
-        return [row for row in super().rows if "module" in row.values]
+        return in_order(row for row in super().rows if "module" in row.values)
 
     def df(self) -> pd.DataFrame:
         """One row a step: `path`, `step`, `lane`, `outer`, `call`, then what was seen; NaN where that was nothing.
@@ -85,7 +99,7 @@ class Monitor(Watch):
     def summary(self) -> Summary:
         """What went wrong first, in which layer, and what came before; otherwise how training went."""
         order = [wire.name for wire in self.tripwires]
-        return summary(self.rows, sorted(self.trips, key=lambda trip: (trip.row.step, order.index(trip.tripwire))))
+        return summary(self.rows, sorted(self.trips, key=lambda trip: _first(trip, order)))
 
     def plot(self) -> Any:
         """A figure: the loss, norms, and a heat map of the gradient by layer. Needs matplotlib.
@@ -96,6 +110,25 @@ class Monitor(Watch):
         from jaxtap_flax._plot import figure  # noqa: PLC0415 - an extra
 
         return figure(self.rows, self.trips)
+
+
+def _first(trip: Trip, order: Sequence[str]) -> tuple[int, int, int]:
+    """Of tripwires that have fired, which counts as the first."""
+    return trip.row.step, order.index(trip.tripwire), trip.row.values.get("order", 0)
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows of modules in the order in which those were called; host calls come in any."""
+    return sorted(rows, key=lambda row: (row.call, row.outer, row.index, row.values.get("order", 0)))
+
+
+class Activations(Watch):
+    """What `watch_activations` gives: a context, and what it has seen."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """One row for each call of a module, in order."""
+        return in_order(super().rows)
 
 
 def _same_step(row: Row) -> tuple[Any, ...]:
@@ -183,6 +216,7 @@ def train_step_monitor(
         patches=lambda: [*_hook.patches(), *_activations.patches()],
         around=_activations.intercepting,
         first=COLUMNS,
+        merges=_merges,
     )
     return Monitor(plan, Choices(wires, on_event, on_row, _capacity(capacity), threads))
 
@@ -196,13 +230,13 @@ def watch_activations(
     on_row: Callable[[Row], object] | None = None,
     capacity: int | None = None,
     threads: str = "own",
-) -> Watch:
+) -> Activations:
     """See what modules return, in a block of code: one row for each call of each module.
 
     Modules are those of linen and of nnx, unmodified, in jitted code, also in functions compiled before. A row has
     `module` (its path in the model), `activation_rms` (root mean square), `activation_max` (largest magnitude),
-    `dead_fraction` (share of zeros) and `activation_nonfinite`; `step` is the index in the loop around, such as the
-    layer's under `nn.scan` over layers.
+    `dead_fraction` (share of zeros) and `activation_nonfinite`; `order` numbers calls as they were traced, and `step`
+    is the index in the loop around, such as the layer's under `nn.scan` over layers.
 
     Args:
       patterns: globs; a module is seen if its path in the model, the end of it, or its class fits one.
@@ -244,7 +278,7 @@ def watch_activations(
         around=_activations.intercepting,
         first=ACTIVATION_COLUMNS,
     )
-    return Watch(plan, Choices(chosen(tripwires, defaults), on_event, on_row, _capacity(capacity), threads))
+    return Activations(plan, Choices(chosen(tripwires, defaults), on_event, on_row, _capacity(capacity), threads))
 
 
 def _patterns(patterns: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,20 +56,21 @@ def _norms(axes: Any, steps: Sequence[int], rows: Sequence[Row]) -> None:
         each = [row[f"grad_norm/{layer}"] for row in rows]
         axes.plot(steps, each, color="tab:blue", alpha=0.25, linewidth=0.8, label=label)
     axes.set(ylabel="norm", yscale="log", xlim=_limits(steps))
-    axes.legend(loc="upper right", fontsize=8, ncols=2)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2, fontsize=8, ncols=4, frameon=False)
 
 
 def _heat(drawn: Any, axes: Any, steps: Sequence[int], rows: Sequence[Row]) -> None:
+    from matplotlib import colormaps  # noqa: PLC0415 - an extra
+
     names = list(layers(rows[0], "grad_norm"))
     if not names:
         axes.set_axis_off()
         return
     shown = [[_log(row[f"grad_norm/{name}"]) for row in rows] for name in names]
     left, right = _limits(steps)
-    image = axes.imshow(
-        shown, aspect="auto", interpolation="nearest", extent=(left, right, len(names) - 0.5, -0.5), cmap="viridis"
-    )
-    image.cmap.set_bad("red")
+    extent = (left, right, len(names) - 0.5, -0.5)
+    colours = colormaps["viridis"].with_extremes(bad="red")
+    image = axes.imshow(shown, aspect="auto", interpolation="nearest", extent=extent, cmap=colours)
     axes.set(xlabel="step", yticks=range(len(names)), yticklabels=names)
     axes.tick_params(axis="y", labelsize=8)
     drawn.colorbar(image, ax=axes, label="log10 of gradient norm")
@@ -86,5 +88,5 @@ def _limits(steps: Sequence[int]) -> tuple[float, float]:
 def _first(loss: Any, norms: Any, trip: Trip) -> None:
     for axes in (loss, norms):
         axes.axvline(trip.row.step, color="red", linewidth=1, linestyle="--")
-    text = trip.message if len(trip.message) < 90 else f"{trip.message[:87]}..."
-    loss.set_title(f"step {trip.row.step}: {text}", fontsize=9, color="red", loc="left")
+    text = textwrap.fill(f"step {trip.row.step}: {trip.message}", 100)
+    loss.set_title(text, fontsize=9, color="red", loc="left")

@@ -39,7 +39,8 @@ def scalars(row: Row) -> dict[str, float]:
     """The columns of a row that are numbers; of one that is about a module, with the module in their names."""
     module = row.values.get("module")
     end = "" if module is None else f"/{module}"
-    return {f"{name}{end}": value for name, value in row.values.items() if isinstance(value, (int, float))}
+    numbers = {name: value for name, value in row.values.items() if isinstance(value, (int, float)) and name != "order"}
+    return {f"{name}{end}": value for name, value in numbers.items()}
 
 
 def to_tensorboard(logdir: str | os.PathLike[str]) -> TensorBoard:

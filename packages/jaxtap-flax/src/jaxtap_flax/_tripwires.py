@@ -74,9 +74,9 @@ class LayerApart:
             middle = statistics.median(norms.values()) if len(norms) > 2 else math.inf
             for layer, norm in norms.items():
                 key = (row.series, layer)
-                if norm <= self.factor * middle:
+                if not 0 < self.factor * middle < norm:
                     told.discard(key)
-                elif key not in told and middle > 0:
+                elif key not in told:
                     told.add(key)
                     message = f"{layer} has a norm of {norm:.3g}, {norm / middle:.0f} times the median of all layers"
                     yield Trip(self.name, message, row, f"param_norm/{layer}")
