@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class Plan:
         in it make one row.
       first: columns that every table has, before all others.
       merges: whether values, by column, are of the row before, as another device has seen it; then it takes them up.
+      split: from an event to those it stands for, as where a state holds all chains itself.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Plan:
     events_per_row: int = 1
     first: tuple[str, ...] = ()
     merges: Callable[[Row, Mapping[str, Any]], bool] | None = None
+    split: Callable[[TapEvent], Iterable[TapEvent]] = lambda event: (event,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +179,11 @@ class Watch:
         """Make rows of what has arrived."""
         with self._lock:
             for event in self._recorder.drain():
-                for row in self._guard.call("making a row", self._rows.add, event) or ():
+                for row in self._guard.call("making a row", self._made, event) or ():
                     self._complete(row)
+
+    def _made(self, event: TapEvent) -> list[Row]:
+        return [row for each in self._plan.split(event) for row in self._rows.add(each)]
 
     def _complete(self, row: Row) -> None:
         for look in self._looking:
