@@ -1,0 +1,231 @@
+"""The hooks on BlackJAX: for the time of a watch, what a kernel builds its info and its state with marks them.
+
+Kernels look these constructors up in their module each time they are traced. So a sampler that was made before the
+watch is seen, one that drops its info, too, and nothing of the sampler itself is touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxtap.internal import Guard, Patch, hook_settings, mark_for
+
+HOOK = "jaxtap_blackjax"
+
+_guard = Guard()
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a watch wants to be marked.
+
+    Attributes:
+      kind: of which part of BlackJAX: `"mcmc"`, `"smc"`, `"vi"`, `"nested"`, `"pathfinder"`.
+      extra: names of more fields of the info or the state, at the end of a dotted name.
+    """
+
+    kind: str
+    extra: tuple[str, ...] = ()
+
+
+class _Step(threading.local):
+    """What the step of a kernel that is being traced in this thread has built so far."""
+
+    info: Any = None
+    state: Any = None
+    depth_limit: Any = None
+
+
+_step = _Step()
+
+
+def wanted(kind: str) -> bool:
+    """Whether a watch that sees this thread looks at a part of BlackJAX."""
+    return any(each.kind == kind for each in hook_settings(HOOK))
+
+
+def mark(kind: str, name: str, value: Any) -> None:
+    """Mark a value for the watches that look at a part of BlackJAX. What cannot be marked is said once, not raised."""
+    _guard.call("marking a step", _bind, kind, name, value)
+
+
+def _bind(kind: str, name: str, value: Any) -> None:
+    arrays = jax.tree.map(jax.numpy.asarray, value)
+    mark_for(HOOK, name, arrays, outside=("blackjax",), where=lambda how: how.kind == kind)
+
+
+def _mark_step(info: Any, state: Any) -> None:
+    """Mark one step of a chain: the fields of its info that are needed, and the state it leads to."""
+    extra = [name for each in hook_settings(HOOK) if each.kind == "mcmc" for name in each.extra]
+    value = {
+        "info": {name: getattr(info, name) for name in info._fields if _is_needed(name, getattr(info, name), extra)},
+        "state": {
+            name: getattr(state, name)
+            for name in ("position", "logdensity", "logdensity_grad")
+            if state is not None and hasattr(state, name)
+        },
+    }
+    if _step.depth_limit is not None and "num_trajectory_expansions" in value["info"]:
+        value["info"]["tree_depth_limit"] = _step.depth_limit
+    mark("mcmc", type(info).__name__, value)
+
+
+def _is_needed(name: str, value: Any, extra: list[str]) -> bool:
+    scalar = len(jax.tree.leaves(value)) == 1 and jax.tree.structure(value).num_nodes == 1
+    return (scalar and (jax.numpy.ndim(value) == 0 or name in extra)) or any(e.split(".")[0] == name for e in extra)
+
+
+# --- What stands in place of BlackJAX's own ------------------------------------------------------------------
+
+
+def _info_first(found: Any) -> Any:
+    """In place of an info's constructor, where the step's state is built after it."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        if wanted("mcmc"):
+            _step.info = info
+        return info
+
+    return build
+
+
+def _state_last(found: Any) -> Any:
+    """In place of a state's constructor, where the step's info is built before it."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        state = found(*args, **kwargs)
+        info, _step.info = _step.info, None
+        if info is not None and wanted("mcmc"):
+            _mark_step(info, state)
+        return state
+
+    return build
+
+
+def _state_first(found: Any) -> Any:
+    """In place of a state's constructor, where the step's info is built after it."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        state = found(*args, **kwargs)
+        if wanted("mcmc"):
+            _step.state = state
+        return state
+
+    return build
+
+
+def _accepted_first(found: Any) -> Any:
+    """In place of what accepts or rejects a proposal: it returns the step's state first."""
+
+    @functools.wraps(found)
+    def accept(*args: Any, **kwargs: Any) -> Any:
+        result = found(*args, **kwargs)
+        if wanted("mcmc"):
+            _step.state = result[0]
+        return result
+
+    return accept
+
+
+def _info_last(found: Any) -> Any:
+    """In place of an info's constructor, where the step's state is known by then, or never."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        state, _step.state = _step.state, None
+        if wanted("mcmc"):
+            _mark_step(info, state)
+        return info
+
+    return build
+
+
+def _info_holds_state(found: Any) -> Any:
+    """In place of `RWInfo`, whose `proposal` is the state that the step leads to."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        if wanted("mcmc"):
+            _mark_step(info, info.proposal)
+        return info
+
+    return build
+
+
+def _both_returned(found: Any) -> Any:
+    """In place of the last function that a kernel calls: it returns state and info."""
+
+    @functools.wraps(found)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        state, info = found(*args, **kwargs)
+        if wanted("mcmc"):
+            _mark_step(info, state)
+        return state, info
+
+    return run
+
+
+def _limit(found: Any) -> Any:
+    """In place of what builds NUTS's expansion: it is told how deep a tree may grow."""
+
+    @functools.wraps(found)
+    def build(trajectory_integrator: Any, uturn_check_fn: Any, max_num_expansions: Any = 10, *rest: Any) -> Any:
+        _step.depth_limit = max_num_expansions
+        return found(trajectory_integrator, uturn_check_fn, max_num_expansions, *rest)
+
+    return build
+
+
+# --- Where they stand ----------------------------------------------------------------------------------------
+
+Table = tuple[tuple[str, str, Callable[[Any], Any]], ...]
+
+_MCMC: Table = (
+    ("mcmc.trajectory", "dynamic_multiplicative_expansion", _limit),
+    ("mcmc.nuts", "NUTSInfo", _info_first),
+    ("mcmc.hmc", "HMCInfo", _info_first),
+    ("mcmc.hmc", "HMCState", _state_last),
+    ("mcmc.ghmc", "GHMCState", _state_last),
+    ("mcmc.adjusted_mclmc", "HMCInfo", _info_first),
+    ("mcmc.adjusted_mclmc", "HMCState", _state_last),
+    ("mcmc.adjusted_mclmc_dynamic", "DynamicHMCState", _state_last),
+    ("mcmc.mclmc", "handle_nans", _both_returned),
+    ("mcmc.barker", "static_binomial_sampling", _accepted_first),
+    ("mcmc.barker", "BarkerInfo", _info_last),
+    ("mcmc.mala", "MALAInfo", _info_last),
+    ("mcmc.random_walk", "RWInfo", _info_holds_state),
+    ("mcmc.elliptical_slice", "EllipSliceState", _state_first),
+    ("mcmc.elliptical_slice", "EllipSliceInfo", _info_last),
+    ("mcmc.slice", "SliceInfo", _info_last),
+)
+
+
+def patches_for(table: Table) -> list[Patch]:
+    """The patches of a table of modules, names and what stands in their place; those a release lacks are left out."""
+    found: list[Patch] = []
+    for module_name, name, around in table:
+        try:
+            module = importlib.import_module(f"blackjax.{module_name}")
+        except ImportError:
+            continue
+        if hasattr(module, name):
+            found.append(Patch(module, name, around))
+    return found
+
+
+def mcmc_patches() -> list[Patch]:
+    """What is replaced while a watch looks at chains."""
+    return patches_for(_MCMC)

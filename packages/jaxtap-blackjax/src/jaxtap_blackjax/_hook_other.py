@@ -1,0 +1,244 @@
+"""The hooks on what is not a chain: NUTS's doublings, SMC, variational inference, nested sampling, Pathfinder."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxtap.internal import Patch
+from jaxtap_blackjax._hook import Table, mark, patches_for, wanted
+
+
+class _Built(threading.local):
+    """What is being traced in this thread has built so far."""
+
+    doubling: Any = None
+    smc_info: Any = None
+    nested_info: Any = None
+
+
+_built = _Built()
+
+
+# --- Doublings of a tree -------------------------------------------------------------------------------------
+
+
+def _integrating(found: Any) -> Any:
+    """In place of what builds the integrator of half a tree: the integrator notes what it has found."""
+
+    @functools.wraps(found)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        integrate = found(*args, **kwargs)
+
+        @functools.wraps(integrate)
+        def hooked(
+            key: Any, start: Any, direction: Any, state: Any, steps: Any, step_size: Any, energy: Any, *rest: Any
+        ) -> Any:
+            result = integrate(key, start, direction, state, steps, step_size, energy, *rest)
+            if wanted("trajectory"):
+                proposal, half, _, is_divergent, is_turning = result
+                _built.doubling = {
+                    "depth": jnp.int32(jnp.round(jnp.log2(steps))) + 1,
+                    "direction": direction,
+                    "energy": proposal.energy,
+                    "initial_energy": energy,
+                    "num_states": half.num_states,
+                    "is_divergent": is_divergent,
+                    "subtree_is_turning": is_turning,
+                }
+            return result
+
+        return hooked
+
+    return build
+
+
+def _expanding(found: Any) -> Any:
+    """In place of what builds NUTS's expansion: its last check, of the whole tree, ends a doubling."""
+
+    @functools.wraps(found)
+    def build(integrator: Any, uturn_check_fn: Any, *rest: Any, **kwargs: Any) -> Any:
+        @functools.wraps(uturn_check_fn)
+        def check(*args: Any) -> Any:
+            is_turning = uturn_check_fn(*args)
+            doubling, _built.doubling = _built.doubling, None
+            if doubling is not None and wanted("trajectory"):
+                mark("trajectory", "doubling", doubling | {"is_turning": is_turning | doubling["subtree_is_turning"]})
+            return is_turning
+
+        return found(integrator, check, *rest, **kwargs)
+
+    return build
+
+
+# --- Sequential Monte Carlo ----------------------------------------------------------------------------------
+
+
+def _smc_info(found: Any) -> Any:
+    """In place of `SMCInfo`, built before the state that knows how far tempering is."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        if wanted("smc"):
+            _built.smc_info = info
+        return info
+
+    return build
+
+
+def _smc_state(found: Any) -> Any:
+    """In place of the state of a tempered or data-tempered sampler."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        state = found(*args, **kwargs)
+        info, _built.smc_info = _built.smc_info, None
+        if info is not None and wanted("smc"):
+            value = {"weights": state.weights, "update": _scalars(info.update_info)}
+            value |= {"log_evidence_increment": info.log_likelihood_increment}
+            for name in ("tempering_param", "lmbda", "data_mask"):
+                if hasattr(state, name):
+                    value[name] = getattr(state, name)
+            mark("smc", type(state).__name__, value)
+        return state
+
+    return build
+
+
+def _persistent_state(found: Any) -> Any:
+    """In place of `PersistentSMCState`, which has all iterations' particles and evidences."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        _built.smc_info = found(*args, **kwargs)
+        return _built.smc_info
+
+    return build
+
+
+def _persistent_info(found: Any) -> Any:
+    """In place of `PersistentStateInfo`, built after its state."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        state, _built.smc_info = _built.smc_info, None
+        if state is not None and wanted("smc"):
+            at = state.iteration
+            value = {
+                "weights": state.persistent_weights,
+                "iteration": at,
+                "tempering_param": state.tempering_schedule[at],
+                "log_evidence": state.persistent_log_Z[at],
+                "update": _scalars(info.update_info),
+            }
+            mark("smc", type(state).__name__, value)
+        return info
+
+    return build
+
+
+def _scalars(info: Any) -> dict[str, Any]:
+    """The fields of the inner kernels' info that hold one number a particle and step."""
+    names = ("acceptance_rate", "is_accepted", "is_divergent", "num_integration_steps")
+    return {name: getattr(info, name) for name in names if hasattr(info, name)}
+
+
+# --- Variational inference -----------------------------------------------------------------------------------
+
+
+def _elbo_step(found: Any) -> Any:
+    """In place of the optimisation step that BlackJAX's Gaussian families share."""
+
+    @functools.wraps(found)
+    def run(key: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        new, opt_state, elbo = found(key, parameters, *args, **kwargs)
+        if wanted("vi"):
+            mark("vi", "vi", {"elbo": elbo, "step": jax.tree.map(jnp.subtract, new, parameters), "parameters": new})
+        return new, opt_state, elbo
+
+    return run
+
+
+# --- Nested sampling -----------------------------------------------------------------------------------------
+
+
+def _nested_info(found: Any) -> Any:
+    """In place of `NSInfo`, built before the state that has integrated it."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        info = found(*args, **kwargs)
+        if wanted("nested"):
+            _built.nested_info = info
+        return info
+
+    return build
+
+
+def _nested_state(found: Any) -> Any:
+    """In place of the nested sampler's state, which holds the evidence so far."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        state = found(*args, **kwargs)
+        info, _built.nested_info = _built.nested_info, None
+        if info is not None and wanted("nested"):
+            inner = getattr(info, "update_info", None)
+            value = {
+                "logz": state.integrator.logZ,
+                "logz_live": state.integrator.logZ_live,
+                "logx": state.integrator.logX,
+                "live": state.particles.loglikelihood,
+                "dead": info.particles.loglikelihood,
+                "inner": {n: getattr(inner, n) for n in ("num_shrink", "is_accepted") if hasattr(inner, n)},
+            }
+            mark("nested", type(state).__name__, value)
+        return state
+
+    return build
+
+
+# --- Pathfinder ----------------------------------------------------------------------------------------------
+
+
+def _path(found: Any) -> Any:
+    """In place of `PathfinderState`, which first is of all points of the path."""
+
+    @functools.wraps(found, updated=())
+    def build(*args: Any, **kwargs: Any) -> Any:
+        state = found(*args, **kwargs)
+        if wanted("pathfinder") and jnp.ndim(state.elbo) == 1:
+            mark("pathfinder", "path", {"elbo": state.elbo})
+        return state
+
+    return build
+
+
+_TABLES: dict[str, Table] = {
+    "trajectory": (
+        ("mcmc.trajectory", "dynamic_progressive_integration", _integrating),
+        ("mcmc.trajectory", "dynamic_multiplicative_expansion", _expanding),
+    ),
+    "smc": (
+        ("smc.base", "SMCInfo", _smc_info),
+        ("smc.tempered", "TemperedSMCState", _smc_state),
+        ("smc.partial_posteriors_path", "PartialPosteriorsSMCState", _smc_state),
+        ("smc.persistent_sampling", "PersistentSMCState", _persistent_state),
+        ("smc.persistent_sampling", "PersistentStateInfo", _persistent_info),
+    ),
+    "vi": (("vi.meanfield_vi", "_elbo_step", _elbo_step), ("vi.fullrank_vi", "_elbo_step", _elbo_step)),
+    "nested": (("ns.base", "NSInfo", _nested_info), ("ns.adaptive", "AdaptiveNSState", _nested_state)),
+    "pathfinder": (("vi.pathfinder", "PathfinderState", _path),),
+}
+
+
+def patches(kind: str) -> Callable[[], list[Patch]]:
+    """What makes the patches for a watch that looks at a part of BlackJAX."""
+    return lambda: patches_for(_TABLES[kind])

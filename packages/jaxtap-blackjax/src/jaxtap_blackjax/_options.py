@@ -1,0 +1,100 @@
+"""What every context takes, checked once at the front door."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from jaxtap import TapEvent
+from jaxtap.internal import Choices, Plan, Row, Tripwire, check_callable, check_count, chosen
+
+
+class Options(TypedDict, total=False):
+    """The options of a context, as a user passes them. `watch_warmup` says what each is."""
+
+    tripwires: bool | Sequence[Tripwire]
+    sample_every: int
+    select: Any
+    on_event: Callable[[TapEvent], object] | None
+    on_row: Callable[[Row], object] | None
+    capacity: int | None
+    threads: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """The options of a context, checked.
+
+    Attributes:
+      tripwires: True for the defaults, False for none, or a list.
+      sample_every: send every so many steps.
+      extra: names of leaves that are sent besides.
+      on_event: called with each event.
+      on_row: called with each row.
+      capacity: rows that are kept.
+      threads: whose programs are seen.
+    """
+
+    tripwires: Any = True
+    sample_every: int = 1
+    extra: tuple[str, ...] = ()
+    on_event: Any = None
+    on_row: Any = None
+    capacity: int | None = None
+    threads: str = "own"
+
+
+def options_of(name: str, given: Mapping[str, Any], selects: bool = True) -> Chosen:
+    """The options of a context, checked.
+
+    Raises:
+      TypeError: for an option that it does not have, or one of the wrong type.
+      ValueError: for one that is too small, or not one of its choices.
+    """
+    known = [each for each in Options.__annotations__ if selects or each != "select"]
+    unknown = [each for each in given if each not in known]
+    if unknown:
+        raise TypeError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known)}.")
+    own = dict(given)
+    extra = names_of(own.pop("select", None))
+    chosen_ = Chosen(extra=extra, **own)
+    check_count("sample_every", chosen_.sample_every, 1, "every step is 1, every tenth is 10")
+    if chosen_.capacity is not None:
+        check_count("capacity", chosen_.capacity, 1, "rows kept")
+    for argument in ("on_event", "on_row"):
+        check_callable(argument, getattr(chosen_, argument))
+    if chosen_.threads not in ("own", "all"):
+        raise ValueError(f"threads must be 'own' or 'all'; got {chosen_.threads!r}.")
+    return chosen_
+
+
+def names_of(select: Any) -> tuple[str, ...]:
+    """Names of extra leaves, as a user wrote them.
+
+    Raises:
+      TypeError: if it is neither None, a name, a selector of this package, nor a list of those.
+    """
+    if select is None:
+        return ()
+    each = list(select) if isinstance(select, (list, tuple)) else [select]
+    names = [one if isinstance(one, str) else getattr(one, "fields", ((None, None),))[0][1] for one in each]
+    if not all(isinstance(name, str) and name for name in names):
+        raise TypeError(
+            f"select must be the name of a leaf such as 'wc_state.mean', a selector of jaxtap_blackjax, or a list of "
+            f"those; got {select!r}."
+        )
+    return tuple(str(name) for name in names)
+
+
+def opened(
+    make: Callable[[Plan, Choices], Any],
+    plan: Plan,
+    own: Chosen,
+    defaults: Callable[[], Sequence[Tripwire]],
+    f: Callable[..., Any] | None,
+) -> Any:
+    """A context, or a function that is watched when it is called."""
+    wires = chosen(own.tripwires, defaults)
+    watch = make(plan, Choices(wires, own.on_event, own.on_row, own.capacity, own.threads))
+    return watch if f is None else watch(f)

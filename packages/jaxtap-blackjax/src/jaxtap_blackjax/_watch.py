@@ -1,0 +1,300 @@
+"""The front doors: contexts that see what BlackJAX's samplers do, one row a step and chain."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+
+from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View
+from jaxtap_blackjax import _hook_other, _tripwires
+from jaxtap_blackjax._columns import WarmupColumns, by_chain, mark_columns
+from jaxtap_blackjax._hook import HOOK, Wanted, mcmc_patches
+from jaxtap_blackjax._measure import OfAdaptation, OfStep
+from jaxtap_blackjax._measure_other import (
+    OfSearch,
+    PathfinderColumns,
+    SmcColumns,
+    by_point,
+    of_doubling,
+    of_nested,
+    of_smc,
+    of_vi,
+)
+from jaxtap_blackjax._options import Options, opened, options_of
+from jaxtap_blackjax._seen import Seen
+
+SAMPLING = (
+    "acceptance_rate",
+    "is_divergent",
+    "tree_depth",
+    "num_integration_steps",
+    "energy",
+    "logdensity",
+    "position_norm",
+    "gradient_norm",
+)
+MATRIX = ("mass_matrix_min", "mass_matrix_max", "mass_matrix_condition")
+WARMUP = ("stage", "step_size", "step_size_avg", *SAMPLING, *MATRIX)
+
+
+def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See a warmup adapt: one row a step and chain.
+
+    `with watch_warmup() as warmup:` sees the adaptation loops that run in the block: window adaptation with any metric
+    (`window_adaptation`, `window_adaptation_low_rank`, `staged_adaptation`, also of several chains),
+    `pathfinder_adaptation`, `meads_adaptation`, `chees_adaptation`, and the tuning of MCLMC and adjusted MCLMC. The
+    loops that estimate an effective sample size, and those within a kernel, are left out. `watch_warmup(f)` is `f`,
+    watched. The sampler may have been made, and compiled, before.
+
+    A row has, as far as the algorithm does: `stage` of the schedule (`"fast"`, `"slow"`, `"window end"`); `step_size`,
+    as it is after the step, and its running average `step_size_avg`; `acceptance_rate`, `is_divergent`, `tree_depth`,
+    `num_integration_steps`, `energy` (or `energy_change`) of the transition; `logdensity`, `position_norm` and
+    `gradient_norm` of the state it has led to; smallest and largest eigenvalue of the inverse mass matrix and their
+    ratio, `mass_matrix_min`, `mass_matrix_max`, `mass_matrix_condition`; `trajectory_length` (ChEES), `mclmc_L`
+    (MCLMC). Chains of a `vmap`, and those that an algorithm runs itself, are told apart by `lane`.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `warmup_tripwires()`, False for none, or a list.
+      sample_every: send steps 0, k, 2k, ... only; decided on the device.
+      select: leaves of the loop's state, or fields of the info, that are sent besides, whole: the end of a dotted name
+        such as `"inverse_mass_matrix"` or `"wc_state.mean"`, a named selector of this package, or a list.
+      on_event: called on the host with each event, on a thread of jaxtap's own.
+      on_row: called on the host with each complete row, likewise.
+      capacity: keep only the newest this many rows; None keeps all.
+      threads: `"own"` sees the thread that opened it, `"all"` every thread.
+
+    Returns:
+      A context, or the wrapped function. What the context is bound to has `df()`, `rows`, `trips`, `summary()`,
+      `plot()` and `to_arviz()`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> adaptation = blackjax.window_adaptation(blackjax.hmc, lambda x: -x @ x / 2, num_integration_steps=3)
+    >>> with watch_warmup(tripwires=False) as warmup:
+    ...     (state, parameters), info = adaptation.run(jax.random.key(0), jnp.ones(2), 30)
+    >>> rows = warmup.rows
+    >>> len(rows), [row.step for row in rows if row["stage"] == "window end"]
+    (30, [26])
+    >>> bool(rows[-1]["step_size_avg"] == parameters["step_size"])
+    True
+    """
+    own = options_of("watch_warmup", options)
+    carry: Any = OfAdaptation(own.extra, every=own.sample_every > 1)
+    plan = Plan(
+        name="watch_warmup",
+        view=_view(own, "mcmc", OfStep(own.extra), carry),
+        columns=WarmupColumns(),
+        looked_for=(
+            "a loop whose state has a step size and what adapts it, as in window_adaptation(...).run, and for steps of "
+            "kernels in it"
+        ),
+        patches=mcmc_patches,
+        events_per_row=2,
+        first=WARMUP,
+        split=by_chain,
+    )
+    return opened(Seen, plan, own, _tripwires.warmup_tripwires, f)
+
+
+def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See chains being sampled: one row a step and chain.
+
+    It sees the step of every MCMC kernel, wherever it runs: in `run_inference_algorithm`, in a `lax.scan` of your own,
+    also if that drops the info, in a Python loop over a jitted step (there, `step` is counted on the host), and under
+    `vmap`. The columns are those of `watch_warmup` that a transition has; what a kernel does not tell is NaN.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `sampling_tripwires()`, False for none, or a list.
+      sample_every: as in `watch_warmup`.
+      select: fields of the info or the state that are sent besides, whole, such as `"proposal.position"`.
+      on_event: as in `watch_warmup`; so are `on_row`, `capacity` and `threads`.
+
+    Returns:
+      As in `watch_warmup`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> hmc = blackjax.hmc(lambda x: -x @ x / 2, 0.5, jnp.ones(2), 4)
+    >>> def positions(state, key):
+    ...     state, _ = hmc.step(key, state)
+    ...     return state, state.position
+    >>> keys = jax.random.split(jax.random.key(0), 5)
+    >>> with watch_sampling() as seen:
+    ...     _, draws = jax.lax.scan(positions, hmc.init(jnp.ones(2)), keys)
+    >>> [(row.step, row["num_integration_steps"], row["is_divergent"]) for row in seen.rows][:2]
+    [(0, 4, False), (1, 4, False)]
+    """
+    own = options_of("watch_sampling", options)
+    plan = Plan(
+        name="watch_sampling",
+        view=_view(own, "mcmc", OfStep(own.extra)),
+        columns=mark_columns,
+        looked_for="steps of BlackJAX's MCMC kernels, by what they build their info and their state with",
+        patches=mcmc_patches,
+        first=SAMPLING,
+    )
+    return opened(Seen, plan, own, _tripwires.sampling_tripwires, f)
+
+
+def watch_trajectory(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See inside NUTS's transitions: one row a doubling of the tree, and chain.
+
+    A row has the `depth` that the doubling leads to, its `direction` (1 or -1), the `energy` of the state that it
+    proposes and the `initial_energy` of the transition, `num_states` in the new half, and whether it `is_divergent`,
+    `is_turning`, or the new half alone is (`subtree_is_turning`). `outer` is the transition, `lane` the chain.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: a list, or False; there are no defaults.
+      sample_every: as in `watch_warmup`; so are `on_event`, `on_row`, `capacity` and `threads`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> nuts = blackjax.nuts(lambda x: -x @ x / 2, 0.5, jnp.ones(2))
+    >>> with watch_trajectory() as tree:
+    ...     _, info = nuts.step(jax.random.key(0), nuts.init(jnp.ones(2)))
+    >>> [row["depth"] for row in tree.rows][-1] == info.num_trajectory_expansions
+    Array(True, dtype=bool)
+    """
+    first = ("depth", "direction", "energy", "initial_energy", "num_states", "is_divergent", "is_turning")
+    return _other(f, options, "trajectory", of_doubling, first, "expansions of NUTS's tree", tuple)
+
+
+def watch_smc(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See sequential Monte Carlo advance: one row a step of the sampler, not of its inner kernels.
+
+    A row has the `tempering_parameter` (of partial posteriors, `data_share`) and its `tempering_advance`, the effective
+    sample size of the weights as `ess` and as `ess_share` of the particles, the mean `acceptance_rate` of the inner
+    kernels, `log_evidence_increment`, and their sum `log_evidence`.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `smc_tripwires()`, False for none, or a list.
+      sample_every: as in `watch_warmup`; so are `on_event`, `on_row`, `capacity` and `threads`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+    """
+    first = ("tempering_parameter", "ess", "acceptance_rate", "log_evidence_increment", "log_evidence")
+    looked_for = "steps of tempered, adaptive, persistent or partial-posteriors SMC"
+    return _other(f, options, "smc", of_smc, first, looked_for, _tripwires.smc_tripwires, SmcColumns())
+
+
+def watch_vi(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See variational inference converge: one row a step of `meanfield_vi` or `fullrank_vi`.
+
+    A row has the `elbo` (as BlackJAX's info has it), the norm of the step of the variational parameters, `step_norm`,
+    the norm of the parameters after it, and the ratio of the two, `step_ratio`.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `vi_tripwires()`, False for none, or a list.
+      sample_every: as in `watch_warmup`; so are `on_event`, `on_row`, `capacity` and `threads`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+    """
+    first = ("elbo", "step_norm", "parameter_norm", "step_ratio")
+    return _other(f, options, "vi", of_vi, first, "steps of meanfield_vi and fullrank_vi", _tripwires.vi_tripwires)
+
+
+def watch_nested(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See nested sampling shrink: one row a step of `nss` and its kin.
+
+    A row has the log evidence so far, `logz`, and what the live points add to it, `logz_live`; `remaining`, the
+    difference of the two, which the usual stopping rule looks at; the log prior volume `logx`; `num_live`;
+    `loglikelihood_min` of the live points; mean and largest number of shrinks of the inner slices, `num_shrink` and
+    `num_shrink_max`, and their `acceptance_rate`.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `nested_tripwires()`, False for none, or a list.
+      sample_every: as in `watch_warmup`; so are `on_event`, `on_row`, `capacity` and `threads`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+    """
+    first = ("logz", "logz_live", "remaining", "logx", "num_live", "num_shrink")
+    return _other(
+        f, options, "nested", of_nested, first, "steps of adaptive nested samplers", _tripwires.nested_tripwires
+    )
+
+
+def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
+    """See Pathfinder's optimisation: one row a step of L-BFGS, and one for the ELBO of each point of its path.
+
+    Rows of the first kind have `value` (minus the log-density), `learning_rate`, `linesearch_steps`, `decrease_error`
+    and `curvature_error` of the line search; those that do nothing because L-BFGS has converged are left out. Rows of
+    the second have `elbo`. Several paths are told apart by `lane`.
+
+    Args:
+      f: a function to wrap; None for the block form.
+      tripwires: True for `pathfinder_tripwires()`, False for none, or a list.
+      sample_every: as in `watch_warmup`; so are `on_event`, `on_row`, `capacity` and `threads`.
+
+    Raises:
+      ValueError: if `sample_every` or `capacity` is too small.
+      TypeError: for an argument that is not known, or of the wrong type.
+    """
+    own = options_of("watch_pathfinder", options, selects=False)
+    plan = Plan(
+        name="watch_pathfinder",
+        view=_view(own, "pathfinder", lambda leaves: leaves.tree(), OfSearch()),
+        columns=PathfinderColumns(),
+        looked_for="the L-BFGS loop of blackjax.pathfinder, and the ELBOs of its path",
+        patches=_hook_other.patches("pathfinder"),
+        first=("value", "learning_rate", "linesearch_steps", "decrease_error", "elbo"),
+        split=by_point,
+    )
+    return opened(Seen, plan, own, _tripwires.pathfinder_tripwires, f)
+
+
+def _other(
+    f: Callable[..., Any] | None,
+    options: Any,
+    kind: str,
+    measure: Callable[[Any], Any],
+    first: tuple[str, ...],
+    looked_for: str,
+    defaults: Callable[[], Sequence[Tripwire]],
+    columns: Any = mark_columns,
+) -> Any:
+    """A watch on marks alone."""
+    own = options_of(f"watch_{kind}", options, selects=False)
+    plan = Plan(
+        name=f"watch_{kind}",
+        view=_view(own, kind, measure),
+        columns=columns,
+        looked_for=looked_for,
+        patches=_hook_other.patches(kind),
+        first=first,
+    )
+    return opened(Seen, plan, own, defaults, f)
+
+
+def _view(own: Any, kind: str, measure: Callable[[Any], Any], carry: Any = None) -> View:
+    view = View(
+        select=None,
+        marks=((("*",), Selection(function=ByIdentity(measure))),),
+        sample_every=own.sample_every,
+        hooks=((HOOK, Wanted(kind, own.extra)),),
+    )
+    if carry is None:
+        return view
+    function, finder = ByIdentity(carry), ByIdentity(carry.positions)
+    return dataclasses.replace(view, select=Selection(names=carry.leaf_names, function=function, finder=finder))
