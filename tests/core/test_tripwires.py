@@ -189,3 +189,33 @@ def test_lines(capfd: Any) -> None:
 def test_wrong_arguments(make: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         make()
+
+
+@pytest.mark.parametrize("size", [3, 600])
+def test_what_turns_finite_again_in_an_inner_loop(size: int) -> None:
+    """A trial point outside of the domain, which the loop itself steps back from."""
+
+    def back_off(i: Any, x: Any) -> Any:
+        tried = jnp.log(x - jnp.asarray(i, x.dtype))
+        return jnp.where(jnp.isfinite(x), tried, 2.5)
+
+    def run(x: Any) -> Any:
+        return lax.scan(lambda c, _: (lax.fori_loop(0, 3, back_off, c) * 0.0 + 0.5, None), x, None, length=2)[0]
+
+    x = jnp.full(size, 0.5)
+    assert not seen_of(jax.jit(run), x, tap.watch_nan())
+    events = seen_of(jax.jit(run), x, tap.watch_nan(inner=True))
+    assert [(e.path, e.step, e.outer) for e in events] == [("scan[0]/scan[0]/log[0]", 1, (i,)) for i in (0, 1)]
+
+
+def seen_of(f: Any, x: Any, watch: Any) -> list[tap.TapEvent]:
+    """The events of one tripwire; the result is that without it."""
+    bare = f(x)
+    with tap.record(taps=[watch]) as rec:
+        assert (f(x) == bare).all()
+    return list(rec.events)
+
+
+def test_inner_is_for_the_state_of_loops() -> None:
+    with pytest.raises(ValueError, match="inner=True looks at the state of inner loops"):
+        tap.watch_nan("log", inner=True)

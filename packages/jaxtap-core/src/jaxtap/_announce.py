@@ -15,6 +15,7 @@ from jaxtap._around import Around, aligned
 from jaxtap._config import OPS, Selection
 from jaxtap._emit import Part, PointEntry, send_from_point
 from jaxtap._equations import fits
+from jaxtap._hunt import hunts_inside
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._lanes import chosen, is_empty, picked
 from jaxtap._leaves import Leaves
@@ -140,7 +141,7 @@ def has_wires(jaxpr: Any) -> bool:
 def sends(jaxpr: Any) -> bool:
     """Whether anything is sent from `jaxpr`: of a loop in it, of a point, or of the loop whose body it is."""
     # Not short-circuited: everything met is to be reported, also where it is filtered out.
-    return any([seen(jaxpr), has_listeners(jaxpr), has_wires(jaxpr)])
+    return any([seen(jaxpr), has_listeners(jaxpr), has_wires(jaxpr), hunts_inside(jaxpr)])
 
 
 def only_trips(jaxpr: Any, own_state: bool = True) -> bool:

@@ -69,6 +69,7 @@ class Tap:
       output: index of the one output looked at, or None for all.
       where: which addresses, as `_where.check_where` gives it.
       trips_on: a traced predicate of the outputs, without which nothing is sent.
+      inner: of one that looks at the state of loops, whether it looks at each step of inner ones.
     """
 
     kind: str = "primitive"
@@ -77,6 +78,7 @@ class Tap:
     output: int | None = None
     where: ByIdentity | str | None = None
     trips_on: ByIdentity | None = None
+    inner: bool = False
 
 
 # Names of marked values, or globs, with what is sent of those.

@@ -19,8 +19,9 @@ from jaxtap._active import Key
 from jaxtap._around import Around, aligned
 from jaxtap._emit import HuntEntry, send_from_point
 from jaxtap._equations import is_float
+from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._lanes import chosen, mask_of
-from jaxtap._mark import Made, Path, Site
+from jaxtap._mark import Made, Path, Site, own_marks
 from jaxtap._payload import lanes_of, numbering, over_lanes, tapping
 
 
@@ -57,6 +58,13 @@ def hunters(marks: Sequence[Any]) -> tuple[Hunter, ...]:
         text = numbering(key).text(marks[0].params["path"])
         found += [Hunter(key, i) for i, _ in tapping(key, "state", marks[0].params["site"], text)]
     return tuple(found)
+
+
+def hunts_inside(jaxpr: Any) -> bool:
+    """Whether a tap looks at each step of a loop in `jaxpr`, or of the loop whose body it is, as an inner one."""
+    own = hunters(own_marks(jaxpr))
+    deeper = (sub for eqn in inner(jaxpr).eqns for sub in subjaxprs(eqn))
+    return any(hunter.key.view.taps[hunter.index].inner for hunter in own) or any(map(hunts_inside, deeper))
 
 
 def _counts(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxtap._config import ByIdentity, HostTap, Selection, Tap, check_callable, selection
+from jaxtap._config import ByIdentity, HostTap, Selection, Tap, check_callable, check_flag, selection
 from jaxtap._types import SelectSpec, WhereSpec
 from jaxtap._where import check_where
 
@@ -29,6 +29,7 @@ class PrimitiveTap:
       where: a glob over addresses, the name of a function, or a predicate over the address.
       trips_on: a traced predicate of the outputs: nothing is sent until it is true.
       prints: whether the line shows the value.
+      inner: of one that looks at the state of loops, whether it looks at each step of inner ones.
       kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, `"state"`, `"cotangent"`.
     """
 
@@ -42,6 +43,7 @@ class PrimitiveTap:
     trips_on: Callable[[Any], Any] | None = dataclasses.field(default=None, repr=False)
     prints: bool = dataclasses.field(default=False, repr=False)
     kind: str = "primitive"
+    inner: bool = dataclasses.field(default=False, repr=False)
 
     @property
     def is_tripwire(self) -> bool:
@@ -58,6 +60,7 @@ class PrimitiveTap:
             output=self.output,
             where=check_where(self.where),
             trips_on=None if self.trips_on is None else ByIdentity(self.trips_on),
+            inner=self.inner,
         )
 
     @property
@@ -171,6 +174,7 @@ def watch_nan(
     once: bool = False,
     where: WhereSpec = None,
     backward: bool = False,
+    inner: bool = False,
 ) -> PrimitiveTap:
     """A tripwire: tells when a value turns NaN or infinite. Until then nothing leaves the device.
 
@@ -201,10 +205,12 @@ def watch_nan(
       once: print at most one line.
       where: as in `on`, for the equation or the loop.
       backward: look at the gradient pass instead.
+      inner: of the state of loops, look at each step of inner loops, too, and so at what turns finite again within one
+        outer step, such as a trial point of a line search. On CPU that takes the outer step's work once more.
 
     Raises:
       TypeError: if an argument is of the wrong type.
-      ValueError: if `output` is given without a primitive, or `backward` with one.
+      ValueError: if `output` is given without a primitive, or `backward` or `inner` with one.
 
     >>> import jax, jax.numpy as jnp
     >>> def step(x, _):
@@ -215,6 +221,8 @@ def watch_nan(
     >>> event.path, event.step, round(float(event.value["operands"][0]["low"]), 3)
     ('scan[0]/log[0]', 3, -1.119)
     """
+    if check_flag("inner", inner) and (prim_name is not None or backward):
+        raise ValueError("inner=True looks at the state of inner loops: leave prim_name and backward out.")
     if backward:
         if prim_name is not None or output is not None:
             raise ValueError("backward=True looks at the cotangents of carries: leave prim_name and output out.")
@@ -226,7 +234,7 @@ def watch_nan(
         if output is not None:
             raise ValueError("output= chooses among the outputs of a primitive: pass prim_name too, or leave it out.")
         check_where(where)
-        return PrimitiveTap("", None, _always, label, None, once, where, kind="state")
+        return PrimitiveTap("", None, _always, label, None, once, where, kind="state", inner=inner)
     names = _checked(prim_name, None, None, output, where)
     return PrimitiveTap(names, _all_finite, _is_false, label, output, once, where, trips_on=_any_non_finite)
 
