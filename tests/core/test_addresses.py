@@ -31,6 +31,7 @@ NOT_SMOOTH = (
     "switch",
     "cond",
 )
+WITH_LOOPS_OF_JAX = ("poisson", "expm", "searchsorted", "gamma", "solve")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -42,7 +43,8 @@ def test_golden(name: str) -> None:
     assert seen(jax.vmap(run), LANES) == GOLDEN[name]
     if name not in NOT_SMOOTH:
         assert seen(jax.grad(lambda v: run(v).sum()), V) == GOLDEN[name]
-    assert set(GOLDEN[name]) <= set(seen(run, V, internals=True))
+    if name in WITH_LOOPS_OF_JAX:
+        assert set(GOLDEN[name]) <= set(seen(jax.jit(run), V, internals=True))
 
 
 def test_the_same_in_another_process() -> None:

@@ -70,8 +70,7 @@ LENSES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("lens", LENSES)
-@pytest.mark.parametrize("jit", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize(("jit", "lens"), [(False, "everything"), *((True, lens) for lens in LENSES)])
 @pytest.mark.parametrize("run", [outermost, without_loops, in_a_scan, in_a_while, in_a_branch, in_a_checkpoint])
 def test_lane_by_lane(run: Callable[[Any], Any], jit: bool, lens: str) -> None:
     options = LENSES[lens]
