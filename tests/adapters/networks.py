@@ -258,6 +258,39 @@ def by_hand_written() -> Training:
     return Training(start, step, by_hand)
 
 
+def lbfgs_regression() -> Training:
+    """Which digit, as a number, by least squares on all images and L-BFGS."""
+    images, labels = jnp.asarray(IMAGES.reshape(len(IMAGES), -1)), jnp.asarray(LABELS, jnp.float32)
+    tx = optax.lbfgs(memory_size=3)
+
+    def value(params: Any) -> Any:
+        error = images @ params["line"]["kernel"] + params["line"]["bias"] - labels
+        return jnp.mean(error**2)
+
+    def start() -> Any:
+        params = {"line": {"kernel": jnp.zeros(64), "bias": jnp.zeros(())}}
+        return params, tx.init(params)
+
+    def updated(state: Any) -> Any:
+        params, opt_state = state
+        loss, grads = optax.value_and_grad_from_state(value)(params, state=opt_state)
+        updates, opt_state = tx.update(grads, opt_state, params, value=loss, grad=grads, value_fn=value)
+        return loss, grads, updates, opt_state
+
+    def step(state: Any, _: Any) -> Any:
+        loss, _, updates, opt_state = updated(state)
+        return (optax.apply_updates(state[0], updates), opt_state), loss
+
+    def by_hand(state: Any, _: Any) -> Any:
+        loss, grads, updates, opt_state = updated(state)
+        told = norms(loss, grads, state[0], updates)
+        # The gradient comes out of the optimizer's state, not from where it could be seen.
+        told = {name: told[name] for name in told if name.startswith(("param_norm", "update_"))}
+        return (optax.apply_updates(state[0], updates), opt_state), told
+
+    return Training(start, step, by_hand)
+
+
 TRAININGS: dict[str, Callable[[], Training]] = {
     "linen MLP with BatchNorm": lambda: linen(MLP(norm=True), has_stats=True),
     "nnx CNN": nnx_cnn,
@@ -269,6 +302,7 @@ TRAININGS: dict[str, Callable[[], Training]] = {
         MLP(), optax.inject_hyperparams(optax.adam)(optax.cosine_decay_schedule(1e-2, 5))
     ),
     "hand-written step": by_hand_written,
+    "L-BFGS on a regression": lbfgs_regression,
 }
 
 

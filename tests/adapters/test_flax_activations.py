@@ -10,21 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from adapters.bits import assert_same
 from adapters.networks import CNN, MLP, Recurrent, Transformer, batches, cross_entropy, linen
 from flax import nnx
 
 import jaxtap_flax
 
-
-@pytest.fixture(autouse=True)
-def promotion() -> Any:
-    """Flax relies on implicit promotion."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-def assert_same(a: Any, b: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+pytestmark = pytest.mark.usefixtures("promotion")
 
 
 def stats(x: Any) -> dict[str, float]:

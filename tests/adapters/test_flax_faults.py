@@ -14,12 +14,7 @@ from adapters.networks import BATCH, MLP, State, batches, cross_entropy
 
 import jaxtap_flax
 
-
-@pytest.fixture(autouse=True)
-def promotion() -> Any:
-    """Flax and Optax rely on implicit promotion."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+pytestmark = pytest.mark.usefixtures("promotion")
 
 
 class RootAtZero(nn.Module):

@@ -7,25 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 from adapters import optimizers
+from adapters.bits import assert_same
 from adapters.optimizers import OPTIMIZERS, in_python, in_scan, start
 
 import jaxtap as tap
 import jaxtap_optax
 
-
-@pytest.fixture(autouse=True)
-def promotion() -> Any:
-    """Optax relies on implicit promotion."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-def assert_same(a: Any, b: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+pytestmark = pytest.mark.usefixtures("promotion")
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -55,8 +55,15 @@ class NonFinite:
         return ~(abs(value) < math.inf)
 
 
+class _OverTime:
+    """A rule that takes the values before."""
+
+    def at_once(self, value: Any) -> Any:
+        return None
+
+
 @dataclasses.dataclass(frozen=True)
-class Spike:
+class Spike(_OverTime):
     """Bad is more than `factor` times the median of the last `window` finite values, once there are `at_least`."""
 
     factor: float
@@ -74,12 +81,9 @@ class Spike:
 
         return judge
 
-    def at_once(self, value: Any) -> Any:
-        return None
-
 
 @dataclasses.dataclass(frozen=True)
-class Often:
+class Often(_OverTime):
     """Bad is when, of the last `window` values, at least the share `share` was bad by another rule."""
 
     rule: Rule
@@ -95,12 +99,9 @@ class Often:
 
         return often
 
-    def at_once(self, value: Any) -> Any:
-        return None
-
 
 @dataclasses.dataclass(frozen=True)
-class Unchanged:
+class Unchanged(_OverTime):
     """Bad is when the last `window` values are the same, or differ by less than the share `relative` of the largest."""
 
     window: int
@@ -116,9 +117,6 @@ class Unchanged:
             return max(last) - min(last) <= self.relative * max(map(abs, last))
 
         return judge
-
-    def at_once(self, value: Any) -> Any:
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
