@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import fnmatch
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -263,11 +264,17 @@ class _OnColumn:
                 layer = column.partition("/")[2]
                 yield Trip(wire.name, wire.says.format(value=value, layer=layer, rule=wire.rule, row=row), row, column)
 
-    def _columns(self, row: Row) -> list[str]:
+    def _columns(self, row: Row) -> Sequence[str]:
         pattern = self._wire.column
         if "*" not in pattern and "?" not in pattern:
-            return [pattern] if pattern in row.values else []
-        return [name for name in row.values if fnmatch.fnmatchcase(name, pattern)]
+            return (pattern,) if pattern in row.values else ()
+        return _fitting(pattern, tuple(row.values))
+
+
+@functools.lru_cache(maxsize=256)
+def _fitting(pattern: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    # Rows of one loop have the same columns, step after step.
+    return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern))
 
 
 def chosen(tripwires: Any, defaults: Callable[[], Sequence[Tripwire]]) -> tuple[Tripwire, ...]:
