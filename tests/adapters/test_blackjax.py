@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adapters.samplers import ALGORITHMS, CHAINS, DIMENSIONS, KEY, START, STARTS, STEPS, WARMUPS, Said, density, sampled
+from adapters.conformance import QUICK, assert_identical, conforms, rows_of
+from adapters.samplers import ALGORITHMS, CHAINS, DIMENSIONS, KEY, START, STARTS, STEPS, WARMUPS, density, sampled
 
 import jaxtap as tap
 import jaxtap_blackjax
-
-# Those that take long to compile are in the session `clients`.
-QUICK = ("window, diagonal", "window, dense", "window, nuts", "staged, fisher", "vmap of window", "meads", "chees")
 
 
 @pytest.fixture(autouse=True)
@@ -25,35 +23,6 @@ def blackjax_defaults() -> Iterator[None]:
     """BlackJAX is not written for the strict settings of the other tests."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
-
-
-def rows_of(seen: Any) -> list[Any]:
-    """Rows by step, then chain."""
-    return sorted(seen.rows, key=lambda row: (row.step, row.lane))
-
-
-def assert_said(seen: Any, said: Said) -> None:
-    """Every column that BlackJAX itself speaks of is what it says, to the last bits of a float."""
-    rows = rows_of(seen)
-    for column, values in said.by_column.items():
-        expected = np.asarray(values, np.float64)
-        got = np.array([row[column] for row in rows], np.float64)
-        np.testing.assert_allclose(got, expected.reshape(-1), rtol=1e-5, atol=1e-6, err_msg=column)
-
-
-def assert_identical(result: Any, bare: Any) -> None:
-    for one, other in zip(jax.tree.leaves(result), jax.tree.leaves(bare), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def conforms(context: Callable[..., Any], run: Callable[[], Said]) -> Any:
-    """A program watched: the same bits, and rows that say what BlackJAX says."""
-    bare = run()
-    with context(tripwires=False) as seen:
-        said = run()
-    assert_identical(said.result, bare.result)
-    assert_said(seen, said)
-    return seen
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -179,9 +148,9 @@ def test_stages_are_those_of_the_schedule() -> None:
 
 
 def test_what_was_not_seen_is_said() -> None:
-    with pytest.warns(tap.JaxtapWarning, match="watch_smc has seen nothing. It looked for steps of tempered"):
-        with jaxtap_blackjax.watch_smc():
-            jnp.ones(3)
+    nothing = "watch_smc has seen nothing. It looked for steps of tempered"
+    with pytest.warns(tap.JaxtapWarning, match=nothing), jaxtap_blackjax.watch_smc():
+        jnp.ones(3)
     with pytest.raises(TypeError, match="watch_sampling has no option 'selct'; it has tripwires, sample_every"):
         jaxtap_blackjax.watch_sampling(selct="x")  # pyright: ignore
     with pytest.raises(TypeError, match="select must be the name of a leaf"):

@@ -149,7 +149,7 @@ def test_in_a_tap(selector: Any, nested: bool) -> None:
 
 
 def test_a_missing_field_names_those_that_exist() -> None:
-    text = "there is no tree_depth here, which is NUTSInfo.num_trajectory_expansions or num_trajectory_expansions; there is"
+    text = "there is no tree_depth here, which is NUTSInfo.num_trajectory_expansions or num_trajectory_expansions;"
     with pytest.raises(tap.SelectError, match=re.escape(text)) as told:
         jtb.tree_depth(WINDOW)
     assert "HMCState.logdensity" in str(told.value) and "StagedAdaptationState.step_size" in str(told.value)

@@ -9,6 +9,8 @@ from typing import Any
 
 from jaxtap import TapEvent
 
+# Ends the name of a mark in a loop that tunes by its draws, and has nothing of that in its state.
+TUNING = "_tuning"
 FAST, SLOW, WINDOW_END = "fast", "slow", "window end"
 _SPECTRUM = ("mass_matrix_min", "mass_matrix_max", "mass_matrix_condition")
 
@@ -33,30 +35,45 @@ def by_chain(event: TapEvent) -> Iterable[TapEvent]:
 
 
 class WarmupColumns:
-    """The columns of a warmup's rows. It remembers the last step of each chain, for what only two steps tell."""
+    """The columns of a warmup's rows: transitions in loops that adapt something, and what they adapt.
+
+    It remembers the last step of each chain, for what only two steps tell. Transitions elsewhere, as of the sampling
+    that follows in the same block, are no rows.
+    """
 
     def __init__(self) -> None:
         self._before: dict[Any, dict[str, Any]] = {}
         self._loops: set[str] = set()
+        self._held: dict[Any, tuple[int, dict[str, Any]]] = {}
 
     def __call__(self, event: TapEvent) -> Mapping[str, Any] | None:
         if event.kind == "mark":
+            return self._transition(event)
+        return self._adaptation(event) if event.kind == "carry" else None
+
+    def _transition(self, event: TapEvent) -> Mapping[str, Any] | None:
+        if any(event.path.startswith(f"{loop}/") for loop in self._loops):
             # The loop's own state counts: MEADS and MCLMC change what the kernel has returned.
-            known = any(event.path.startswith(f"{loop}/") for loop in self._loops)
-            return {name: v for name, v in event.value.items() if not known or name not in _STATE}
-        if event.kind != "carry":
-            return None
+            return {name: value for name, value in event.value.items() if name not in _STATE}
+        if TUNING in event.path:
+            return event.value
+        # Whether the loop adapts something is told by its own event, which may come after this one.
+        self._held[(event.lane, event.outer)] = (event.step, event.value)
+        return None
+
+    def _adaptation(self, event: TapEvent) -> Mapping[str, Any]:
         self._loops.add(event.path)
-        values = dict(event.value)
         key = (event.path, event.lane, event.outer, event.call)
-        before = self._before.get(key, {})
+        values, before = dict(event.value), self._before.get(key, {})
         self._before[key] = values
+        step, held = self._held.pop((event.lane, event.outer), (-1, {}))
         for name in _SPECTRUM:
             if name in values and math.isnan(values[name]) and name in before:
                 values[name] = before[name]
         stage = _stage(values, before)
         shown = {name: value for name, value in values.items() if not name.startswith("_")}
-        return shown if stage is None else shown | {"stage": stage}
+        shown = shown if stage is None else shown | {"stage": stage}
+        return held | shown if step == event.step else shown
 
 
 def _stage(values: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from jaxtap.internal import Guard, Patch, hook_settings, mark_for
+from jaxtap_blackjax._columns import TUNING
 
 HOOK = "jaxtap_blackjax"
 
@@ -41,6 +42,7 @@ class _Step(threading.local):
     info: Any = None
     state: Any = None
     depth_limit: Any = None
+    tunes: bool = False
 
 
 _step = _Step()
@@ -74,7 +76,7 @@ def _mark_step(info: Any, state: Any) -> None:
     }
     if _step.depth_limit is not None and "num_trajectory_expansions" in value["info"]:
         value["info"]["tree_depth_limit"] = _step.depth_limit
-    mark("mcmc", type(info).__name__, value)
+    mark("mcmc", f"{type(info).__name__}{TUNING if _step.tunes else ''}", value)
 
 
 def _is_needed(name: str, value: Any, extra: list[str]) -> bool:
@@ -189,6 +191,26 @@ def _limit(found: Any) -> Any:
     return build
 
 
+def _tuning(found: Any) -> Any:
+    """In place of what builds MCLMC's last tuning stage, whose loop has no adaptation in its state."""
+
+    @functools.wraps(found)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        tune = found(*args, **kwargs)
+
+        @functools.wraps(tune)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            before, _step.tunes = _step.tunes, True
+            try:
+                return tune(*args, **kwargs)
+            finally:
+                _step.tunes = before
+
+        return run
+
+    return build
+
+
 # --- Where they stand ----------------------------------------------------------------------------------------
 
 Table = tuple[tuple[str, str, Callable[[Any], Any]], ...]
@@ -210,6 +232,8 @@ _MCMC: Table = (
     ("mcmc.elliptical_slice", "EllipSliceState", _state_first),
     ("mcmc.elliptical_slice", "EllipSliceInfo", _info_last),
     ("mcmc.slice", "SliceInfo", _info_last),
+    ("adaptation.mclmc_adaptation", "make_adaptation_L", _tuning),
+    ("adaptation.adjusted_mclmc_adaptation", "adjusted_mclmc_make_adaptation_L", _tuning),
 )
 
 

@@ -19,7 +19,7 @@ class _Bar:
         self._divergences = 0
 
     def __call__(self, row: Row) -> None:
-        if self._series is None or self._series[0] != row.path or self._series[2:] != row.series[2:]:
+        if self._series is None or (self._series[0], *self._series[2:]) != (row.series[0], *row.series[2:]):
             self._series = row.series
             self._bar.reset(total=row.total)
         self._divergences += bool(row["is_divergent"]) if "is_divergent" in row.values else 0

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxtap.internal import Judge, Row, Trip, Watching
+from jaxtap.internal import Judge, Row, Trip, Tripwire, Watching
 
 TARGET, CHEES_TARGET = 0.8, 0.651
 
@@ -48,6 +48,38 @@ class _Host:
     def at_once(self, values: Mapping[str, Any]) -> Any:
         """None: it takes the host."""
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Once(_Host):
+    """Another tripwire that tells of each chain once, the first time.
+
+    Attributes:
+      wire: the other.
+    """
+
+    wire: Tripwire
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.wire.name
+
+    def start(self) -> Watching:
+        """Begin to look at rows."""
+        look_at, told = self.wire.start(), set[Any]()
+
+        def look(row: Row) -> Iterable[Trip]:
+            for trip in look_at(row):
+                if row.series not in told:
+                    told.add(row.series)
+                    yield trip
+
+        return look
+
+    def at_once(self, values: Mapping[str, Any]) -> Any:
+        """As the other."""
+        return self.wire.at_once(values)
 
 
 @dataclasses.dataclass(frozen=True)

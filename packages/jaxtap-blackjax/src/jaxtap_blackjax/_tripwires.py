@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from jaxtap.internal import NonFinite, Often, OnColumn, Outside, Tripwire, Unchanged
-from jaxtap_blackjax._rules import Apart, EnergyFraction, MeanOutside, Stalled
+from jaxtap_blackjax._rules import Apart, EnergyFraction, MeanOutside, Once, Stalled
 
 # --- Chains --------------------------------------------------------------------------------------------------
 
 
 def divergence() -> Tripwire:
-    """A transition diverged, after warmup.
+    """A transition diverged, after warmup. The first of each chain is told of; `summary()` counts them.
 
-    Any is told of, as Stan has it: "even a small number of divergences after warmup cannot be safely ignored"
+    Any is, as Stan has it: "even a small number of divergences after warmup cannot be safely ignored"
     (Betancourt, *A Conceptual Introduction to Hamiltonian Monte Carlo*, 2017, section 6.2). What counts as one is the
     kernel's `divergence_threshold`, 1000 by default.
     """
-    return OnColumn("divergence", "is_divergent", Outside(high=0.5), "transition diverged")
+    return Once(OnColumn("divergence", "is_divergent", Outside(high=0.5), "transition diverged"))
 
 
 def divergence_rate(rate: float = 0.02, window: int = 100) -> Tripwire:
@@ -40,7 +40,7 @@ def tree_depth_saturated(in_a_row: int = 10, share: float = 0.05, window: int = 
     """
     says = "tree depth {row[tree_depth]} is at its limit {row[tree_depth_limit]}"
     column, bad = "tree_depth_saturated", Outside(high=0.5)
-    often = f"{says} in {share:.0%} or more of {window} transitions"
+    often = f"trees reach their limit of depth {{row[tree_depth_limit]}} in {share:.0%} or more of {window} transitions"
     return (
         OnColumn("tree_depth_saturated", column, Often(bad, in_a_row), f"{says}, {in_a_row} times in a row"),
         OnColumn("tree_depth_often_saturated", column, Often(bad, window, share), often),
