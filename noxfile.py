@@ -143,6 +143,13 @@ def bench(session: nox.Session) -> None:
     session.run("python", "bench/run.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
 
 
+@nox.session(python=NEWEST, requires=["wheels"], name="bench-blackjax")
+def bench_blackjax(session: nox.Session) -> None:
+    """Measure what a warmup costs under a watch."""
+    install(session, "bench")
+    session.run("python", "bench/warmup.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
 @nox.session(python=NEWEST, requires=["wheels"], name="bench-flax")
 def bench_flax(session: nox.Session) -> None:
     """Measure what a training step costs under a monitor."""

@@ -7,8 +7,11 @@ from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 import jaxtap
+import jaxtap_blackjax
 import jaxtap_flax
 import jaxtap_optax
+
+PACKAGES = (jaxtap, jaxtap_blackjax, jaxtap_flax, jaxtap_optax)
 
 
 def public(module: ModuleType) -> list[str]:
@@ -19,8 +22,7 @@ def public(module: ModuleType) -> list[str]:
 
 def undocumented(env: BuildEnvironment) -> list[str]:
     documented = {name for name, *_ in env.get_domain("py").get_objects()}
-    modules = (jaxtap, jaxtap_flax, jaxtap_optax)
-    found = [(module, name) for module in modules for name in public(module)]
+    found = [(module, name) for module in PACKAGES for name in public(module)]
     return [
         f"{module.__name__}.{name}"
         for module, name in found
