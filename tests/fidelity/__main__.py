@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from fidelity.conditions import stated
 from fidelity.narrow import narrowed
 from fidelity.plans import SIZES, Plan, has_marks, plans
 from fidelity.programs import TAPS, certificates, kinds_for, source
@@ -45,11 +46,13 @@ class Cell:
       programs: how many were compared.
       events: how many events the lens received.
       moved: how many results moved.
+      unstated: how many of those meet no stated condition.
     """
 
     programs: int = 0
     events: int = 0
     moved: int = 0
+    unstated: int = 0
 
 
 def drawn(number: int) -> list[Plan]:
@@ -102,8 +105,10 @@ def mismatch(plan: Plan, kind: str, outcome: Outcome, narrow: bool) -> dict[str,
     if narrow:
         plan = narrowed(plan, is_alike)
         outcome = outcomes(plan, [kind])[kind]
-    print(f"{kind}: {outcome!r}\n  {plan!r}", flush=True)
-    return {"tap": kind, "found": repr(outcome), "plan": repr(plan), "source": source(plan)}
+    condition = stated(plan)
+    print(f"{kind}: {outcome!r}, {condition or 'under no stated condition'}\n  {plan!r}", flush=True)
+    found = {"tap": kind, "found": repr(outcome), "condition": condition}
+    return found | {"plan": repr(plan), "source": source(plan)}
 
 
 def compare(
@@ -125,6 +130,7 @@ def compare(
             cell.events += getattr(found[kind], "events", 0)
             if not is_good(found[kind]):
                 cell.moved += 1
+                cell.unstated += not stated(plan)
                 mismatches.append(mismatch(plan, kind, found[kind], narrow))
         if n % 100 == 0 or n == count:
             print(f"{n} programs, {len(mismatches)} moved", flush=True)
@@ -164,12 +170,14 @@ def write_table() -> str:
     """One line for each JAX version and kind of tap, one column for each class of state sizes."""
     least = [1, *(size + 1 for size in SIZE_CLASSES[:-1])]
     heads = [f"{a} to {b}" if a < b else str(a) for a, b in zip(least, SIZE_CLASSES, strict=True)]
+    heads.append("under no stated condition")
     lines = [f"| jax | tap | {' | '.join(heads)} | events |", "| --- " * (len(heads) + 3) + "|"]
     for file in sorted(RESULTS.glob("fidelity-jax*.json")):
         found = json.loads(file.read_text())
         for kind in dict.fromkeys(row["tap"] for row in found["rows"]):
             rows = [row for row in found["rows"] if row["tap"] == kind]
             row_cells = [f"{row['moved']} of {row['programs']}" for row in rows]
+            row_cells.append(str(sum(row["unstated"] for row in rows)))
             events = f"{sum(row['events'] for row in rows):,}"
             lines.append(f"| {found['jax']} | {kind} | {' | '.join(row_cells)} | {events} |")
     text = "Results that moved, by elements of a leaf of the state:\n\n" + "\n".join(lines) + "\n"

@@ -1,13 +1,14 @@
-"""Random loop programs give the same bits with and without a tap of each kind."""
+"""Random loop programs that meet no stated condition give the same bits with and without a tap of each kind."""
 
 from __future__ import annotations
 
 import pytest
+from fidelity.conditions import stated
 from fidelity.plans import Plan, plans
 from fidelity.programs import TAPS, certificates, kinds_for, source
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 
-PROGRAMS = 20
+PROGRAMS = 40
 
 SETTINGS = settings(
     max_examples=PROGRAMS,
@@ -28,7 +29,7 @@ def test_no_bit_moves(kind: str) -> None:
 
     @seed(sorted(TAPS).index(kind))  # each kind has programs of its own
     @SETTINGS
-    @given(plans().filter(lambda plan: kind in kinds_for(plan)))
+    @given(plans().filter(lambda plan: kind in kinds_for(plan) and not stated(plan)))
     def compare(plan: Plan) -> None:
         note(source(plan))
         found = certificates(plan, [kind])[kind]
