@@ -143,6 +143,20 @@ def bench(session: nox.Session) -> None:
     session.run("python", "bench/run.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
 
 
+@nox.session(python=FLOOR, requires=["wheels"], name="oldest-blackjax")
+def oldest_blackjax(session: nox.Session) -> None:
+    """Look at the oldest BlackJAX that the adapter reads and that runs on the oldest JAX."""
+    install(session, "blackjax-oldest")
+    session.run(
+        "pytest",
+        "-W",
+        "default",
+        "tests/adapters/test_blackjax_versions.py",
+        *session.posargs,
+        env={"JAX_PLATFORMS": "cpu"},
+    )
+
+
 @nox.session(python=NEWEST, requires=["wheels"], name="bench-blackjax")
 def bench_blackjax(session: nox.Session) -> None:
     """Measure what a warmup costs under a watch."""

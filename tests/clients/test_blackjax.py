@@ -62,7 +62,7 @@ def assert_equal(rows: list[Any], info: Any) -> None:
 POSTERIORS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "eight schools, centred": (lambda: posteriors.eight_schools(True), {"steps": 300}),
     "eight schools, non-centred": (lambda: posteriors.eight_schools(False), {"steps": 300, "target": 0.95}),
-    "funnel": (posteriors.funnel, {"steps": 300}),
+    "funnel": (posteriors.funnel, {"steps": 300, "target": 0.6}),
     "correlated Gaussian": (posteriors.correlated, {"steps": 150}),
     "banana": (posteriors.banana, {"steps": 200, "target": 0.95}),
     "logistic regression": (posteriors.challenger, {"steps": 300}),

@@ -236,6 +236,9 @@ _MCMC: Table = (
     ("adaptation.adjusted_mclmc_adaptation", "adjusted_mclmc_make_adaptation_L", _tuning),
 )
 
+# Up to BlackJAX 1.3, MCLMC's kernel has nothing that it calls last.
+_MCLMC_OF_OLD: Table = (("mcmc.mclmc", "IntegratorState", _state_first), ("mcmc.mclmc", "MCLMCInfo", _info_last))
+
 
 def patches_for(table: Table) -> list[Patch]:
     """The patches of a table of modules, names and what stands in their place; those a release lacks are left out."""
@@ -252,4 +255,6 @@ def patches_for(table: Table) -> list[Patch]:
 
 def mcmc_patches() -> list[Patch]:
     """What is replaced while a watch looks at chains."""
-    return patches_for(_MCMC)
+    found = patches_for(_MCMC)
+    is_new = any(patch.name == "handle_nans" for patch in found)
+    return found if is_new else found + patches_for(_MCLMC_OF_OLD)
