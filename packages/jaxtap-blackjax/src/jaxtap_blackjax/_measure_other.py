@@ -16,8 +16,8 @@ from jaxtap.internal import norm, parts
 # --- On the device -------------------------------------------------------------------------------------------
 
 
-def of_doubling(leaves: Any) -> dict[str, Any]:
-    """A doubling of a tree: all of it."""
+def as_marked(leaves: Any) -> dict[str, Any]:
+    """A value of a few numbers: all of it."""
     tree: dict[str, Any] = leaves.tree()
     return tree
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
@@ -15,13 +15,13 @@ from jaxtap_blackjax._measure_other import (
     OfSearch,
     PathfinderColumns,
     SmcColumns,
+    as_marked,
     by_point,
-    of_doubling,
     of_nested,
     of_smc,
     of_vi,
 )
-from jaxtap_blackjax._options import Options, opened, options_of
+from jaxtap_blackjax._options import Chosen, Options, opened, options_of
 from jaxtap_blackjax._seen import Seen
 
 SAMPLING = (
@@ -84,10 +84,9 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     True
     """
     own = options_of("watch_warmup", options)
-    carry: Any = OfAdaptation(own.extra, every=own.sample_every > 1)
     plan = Plan(
         name="watch_warmup",
-        view=_view(own, "mcmc", OfStep(own.extra), carry),
+        view=_view(own, "mcmc", _of_step(own.extra), _of_adaptation(own.extra, own.sample_every > 1)),
         columns=WarmupColumns(),
         looked_for=(
             "a loop whose state has a step size and what adapts it, as in window_adaptation(...).run, and for steps of "
@@ -136,7 +135,7 @@ def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Opt
     own = options_of("watch_sampling", options)
     plan = Plan(
         name="watch_sampling",
-        view=_view(own, "mcmc", OfStep(own.extra)),
+        view=_view(own, "mcmc", _of_step(own.extra)),
         columns=mark_columns,
         looked_for="steps of BlackJAX's MCMC kernels, by what they build their info and their state with",
         patches=mcmc_patches,
@@ -169,7 +168,7 @@ def watch_trajectory(f: Callable[..., Any] | None = None, /, **options: Unpack[O
     True
     """
     first = ("depth", "direction", "energy", "initial_energy", "num_states", "is_divergent", "is_turning")
-    return _other(f, options, "trajectory", of_doubling, first, "expansions of NUTS's tree", tuple)
+    return _other(f, options, "trajectory", _AS_MARKED, first, "expansions of NUTS's tree", tuple)
 
 
 def watch_smc(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
@@ -190,7 +189,7 @@ def watch_smc(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]
     """
     first = ("tempering_parameter", "ess", "acceptance_rate", "log_evidence_increment", "log_evidence")
     looked_for = "steps of tempered, adaptive, persistent or partial-posteriors SMC"
-    return _other(f, options, "smc", of_smc, first, looked_for, _tripwires.smc_tripwires, SmcColumns())
+    return _other(f, options, "smc", _OF_SMC, first, looked_for, _tripwires.smc_tripwires, SmcColumns())
 
 
 def watch_vi(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
@@ -209,7 +208,7 @@ def watch_vi(f: Callable[..., Any] | None = None, /, **options: Unpack[Options])
       TypeError: for an argument that is not known, or of the wrong type.
     """
     first = ("elbo", "step_norm", "parameter_norm", "step_ratio")
-    return _other(f, options, "vi", of_vi, first, "steps of meanfield_vi and fullrank_vi", _tripwires.vi_tripwires)
+    return _other(f, options, "vi", _OF_VI, first, "steps of meanfield_vi and fullrank_vi", _tripwires.vi_tripwires)
 
 
 def watch_nested(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
@@ -231,7 +230,7 @@ def watch_nested(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     """
     first = ("logz", "logz_live", "remaining", "logx", "num_live", "num_shrink")
     return _other(
-        f, options, "nested", of_nested, first, "steps of adaptive nested samplers", _tripwires.nested_tripwires
+        f, options, "nested", _OF_NESTED, first, "steps of adaptive nested samplers", _tripwires.nested_tripwires
     )
 
 
@@ -254,7 +253,7 @@ def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[O
     own = options_of("watch_pathfinder", options, selects=False)
     plan = Plan(
         name="watch_pathfinder",
-        view=_view(own, "pathfinder", lambda leaves: leaves.tree(), OfSearch()),
+        view=_view(own, "pathfinder", _AS_MARKED, _of_search()),
         columns=PathfinderColumns(),
         looked_for="the L-BFGS loop of blackjax.pathfinder, and the ELBOs of its path",
         patches=_hook_other.patches("pathfinder"),
@@ -268,7 +267,7 @@ def _other(
     f: Callable[..., Any] | None,
     options: Any,
     kind: str,
-    measure: Callable[[Any], Any],
+    marked: Selection,
     first: tuple[str, ...],
     looked_for: str,
     defaults: Callable[[], Sequence[Tripwire]],
@@ -278,7 +277,7 @@ def _other(
     own = options_of(f"watch_{kind}", options, selects=False)
     plan = Plan(
         name=f"watch_{kind}",
-        view=_view(own, kind, measure),
+        view=_view(own, kind, marked),
         columns=columns,
         looked_for=looked_for,
         patches=_hook_other.patches(kind),
@@ -287,14 +286,39 @@ def _other(
     return opened(Seen, plan, own, defaults, f)
 
 
-def _view(own: Any, kind: str, measure: Callable[[Any], Any], carry: Any = None) -> View:
-    view = View(
-        select=None,
-        marks=((("*",), Selection(function=ByIdentity(measure))),),
+# A view is what JAX's caches go by: two contexts with the same options share what has been compiled.
+
+
+@functools.cache
+def _of_step(extra: tuple[str, ...]) -> Selection:
+    return Selection(function=ByIdentity(OfStep(extra)))
+
+
+@functools.cache
+def _of_adaptation(extra: tuple[str, ...], every: bool) -> Selection:
+    return _of_loop(OfAdaptation(extra, every))
+
+
+@functools.cache
+def _of_search() -> Selection:
+    return _of_loop(OfSearch())
+
+
+def _of_loop(selector: OfAdaptation | OfSearch) -> Selection:
+    function, finder = ByIdentity(selector), ByIdentity(selector.positions)
+    return Selection(names=selector.leaf_names, function=function, finder=finder)
+
+
+_AS_MARKED = Selection(function=ByIdentity(as_marked))
+_OF_SMC = Selection(function=ByIdentity(of_smc))
+_OF_VI = Selection(function=ByIdentity(of_vi))
+_OF_NESTED = Selection(function=ByIdentity(of_nested))
+
+
+def _view(own: Chosen, kind: str, marked: Selection, carry: Selection | None = None) -> View:
+    return View(
+        select=carry,
+        marks=((("*",), marked),),
         sample_every=own.sample_every,
         hooks=((HOOK, Wanted(kind, own.extra)),),
     )
-    if carry is None:
-        return view
-    function, finder = ByIdentity(carry), ByIdentity(carry.positions)
-    return dataclasses.replace(view, select=Selection(names=carry.leaf_names, function=function, finder=finder))
