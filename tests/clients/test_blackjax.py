@@ -46,7 +46,7 @@ def watched(program: Callable[[], Run]) -> tuple[Run, Any, Any]:
     """A run and what the two contexts have seen of it: the warmup's loop, and all transitions."""
     with jaxtap_blackjax.watch_warmup() as warmup, jaxtap_blackjax.watch_sampling() as sampling:
         found = program()
-    return found, warmup, [row for row in sampling.rows if row.path == sampling.rows[-1].path]
+    return found, warmup, sampling
 
 
 def assert_equal(rows: list[Any], info: Any) -> None:
@@ -67,7 +67,7 @@ POSTERIORS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "banana": (posteriors.banana, {"steps": 200, "target": 0.95}),
     "logistic regression": (posteriors.challenger, {"steps": 300}),
 }
-DIVERGING = ("eight schools, centred", "funnel")
+DIVERGING = ("eight schools, centred",)
 
 
 @pytest.mark.parametrize("name", POSTERIORS)
@@ -75,14 +75,19 @@ def test_posteriors(name: str) -> None:
     make, options = POSTERIORS[name]
     logdensity, start = make()
     bare = run(logdensity, start, **options)
-    found, warmup, rows = watched(lambda: run(logdensity, start, **options))
+    found, warmup, sampling = watched(lambda: run(logdensity, start, **options))
+    rows = [row for row in sampling.rows if row.path == sampling.rows[-1].path]
     assert_identical(found, bare)
     assert_equal(warmup.rows, found.warmup.info)
     assert_equal(rows, found.infos)
     assert warmup.rows[-1]["step_size_avg"] == pytest.approx(float(found.parameters["step_size"]), rel=1e-6)
     diverged = sum(row["is_divergent"] for row in rows)
     assert diverged == int(found.infos.is_divergent.sum())
-    assert (diverged > 0) == (name in DIVERGING), diverged
+    if name == "funnel":
+        # Whether a short run diverges there is chance; that its energies hardly move is not.
+        assert {trip.tripwire for trip in sampling.trips} & {"divergence", "energy_fraction"}
+    else:
+        assert (diverged > 0) == (name in DIVERGING), diverged
 
 
 def test_a_chain_that_begins_at_nan_is_named(capfd: Any) -> None:
@@ -112,4 +117,6 @@ def test_a_chain_that_begins_at_nan_is_named(capfd: Any) -> None:
 @pytest.mark.filterwarnings("ignore:build_multi_chain_meta_core:UserWarning", "ignore:metric='auto':UserWarning")
 def test_warmups_that_compile_slowly(name: str) -> None:
     seen = conforms(jaxtap_blackjax.watch_warmup, samplers.WARMUPS[name])
-    assert seen.rows and all("step_size" in row.values for row in seen.rows)
+    # MCLMC's last stage tunes by its draws: its loop has no step size in its state.
+    tuned = [row for row in seen.rows if "step_size" in row.values]
+    assert tuned and (len(tuned) == len(seen.rows) or name == "mclmc")

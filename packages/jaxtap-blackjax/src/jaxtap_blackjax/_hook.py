@@ -87,97 +87,71 @@ def _is_needed(name: str, value: Any, extra: list[str]) -> bool:
 # --- What stands in place of BlackJAX's own ------------------------------------------------------------------
 
 
-def _info_first(found: Any) -> Any:
-    """In place of an info's constructor, where the step's state is built after it."""
+def then(found: Any, do: Callable[[Any], object]) -> Any:
+    """A constructor that also hands what it has built to a function."""
 
     @functools.wraps(found, updated=())
     def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
-        if wanted("mcmc"):
-            _step.info = info
-        return info
+        built = found(*args, **kwargs)
+        do(built)
+        return built
 
     return build
+
+
+def _info_first(found: Any) -> Any:
+    """In place of an info's constructor, where the step's state is built after it."""
+
+    def note(info: Any) -> None:
+        _step.info = info if wanted("mcmc") else None
+
+    return then(found, note)
 
 
 def _state_last(found: Any) -> Any:
     """In place of a state's constructor, where the step's info is built before it."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        state = found(*args, **kwargs)
+    def finish(state: Any) -> None:
         info, _step.info = _step.info, None
         if info is not None and wanted("mcmc"):
             _mark_step(info, state)
-        return state
 
-    return build
+    return then(found, finish)
 
 
 def _state_first(found: Any) -> Any:
     """In place of a state's constructor, where the step's info is built after it."""
-
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        state = found(*args, **kwargs)
-        if wanted("mcmc"):
-            _step.state = state
-        return state
-
-    return build
+    return then(found, _note_state)
 
 
 def _accepted_first(found: Any) -> Any:
     """In place of what accepts or rejects a proposal: it returns the step's state first."""
+    return then(found, lambda result: _note_state(result[0]))
 
-    @functools.wraps(found)
-    def accept(*args: Any, **kwargs: Any) -> Any:
-        result = found(*args, **kwargs)
-        if wanted("mcmc"):
-            _step.state = result[0]
-        return result
 
-    return accept
+def _note_state(state: Any) -> None:
+    _step.state = state if wanted("mcmc") else None
 
 
 def _info_last(found: Any) -> Any:
     """In place of an info's constructor, where the step's state is known by then, or never."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
+    def finish(info: Any) -> None:
         state, _step.state = _step.state, None
         if wanted("mcmc"):
             _mark_step(info, state)
-        return info
 
-    return build
+    return then(found, finish)
 
 
 def _info_holds_state(found: Any) -> Any:
     """In place of `RWInfo`, whose `proposal` is the state that the step leads to."""
-
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
-        if wanted("mcmc"):
-            _mark_step(info, info.proposal)
-        return info
-
-    return build
+    return then(found, lambda info: _mark_step(info, info.proposal) if wanted("mcmc") else None)
 
 
 def _both_returned(found: Any) -> Any:
     """In place of the last function that a kernel calls: it returns state and info."""
-
-    @functools.wraps(found)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        state, info = found(*args, **kwargs)
-        if wanted("mcmc"):
-            _mark_step(info, state)
-        return state, info
-
-    return run
+    return then(found, lambda both: _mark_step(both[1], both[0]) if wanted("mcmc") else None)
 
 
 def _limit(found: Any) -> Any:

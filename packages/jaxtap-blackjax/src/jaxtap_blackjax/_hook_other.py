@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxtap.internal import Patch
-from jaxtap_blackjax._hook import Table, mark, patches_for, wanted
+from jaxtap_blackjax._hook import Table, mark, patches_for, then, wanted
 
 
 class _Built(threading.local):
@@ -19,6 +19,7 @@ class _Built(threading.local):
 
     doubling: Any = None
     smc_info: Any = None
+    persistent: Any = None
     nested_info: Any = None
 
 
@@ -82,66 +83,54 @@ def _expanding(found: Any) -> Any:
 def _smc_info(found: Any) -> Any:
     """In place of `SMCInfo`, built before the state that knows how far tempering is."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
-        if wanted("smc"):
-            _built.smc_info = info
-        return info
+    def note(info: Any) -> None:
+        _built.smc_info = info if wanted("smc") else None
 
-    return build
+    return then(found, note)
 
 
 def _smc_state(found: Any) -> Any:
     """In place of the state of a tempered or data-tempered sampler."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        state = found(*args, **kwargs)
+    def finish(state: Any) -> None:
         info, _built.smc_info = _built.smc_info, None
-        if info is not None and wanted("smc"):
-            value = {"weights": state.weights, "update": _scalars(info.update_info)}
-            value |= {"log_evidence_increment": info.log_likelihood_increment}
-            for name in ("tempering_param", "lmbda", "data_mask"):
-                if hasattr(state, name):
-                    value[name] = getattr(state, name)
-            mark("smc", type(state).__name__, value)
-        return state
+        if info is None or not wanted("smc"):
+            return
+        value = {"weights": state.weights, "update": _scalars(info.update_info)}
+        value |= {"log_evidence_increment": info.log_likelihood_increment}
+        present = [name for name in ("tempering_param", "lmbda", "data_mask") if hasattr(state, name)]
+        mark("smc", type(state).__name__, value | {name: getattr(state, name) for name in present})
 
-    return build
+    return then(found, finish)
 
 
 def _persistent_state(found: Any) -> Any:
     """In place of `PersistentSMCState`, which has all iterations' particles and evidences."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        _built.smc_info = found(*args, **kwargs)
-        return _built.smc_info
+    def note(state: Any) -> None:
+        _built.persistent = state if wanted("smc") else None
 
-    return build
+    return then(found, note)
 
 
 def _persistent_info(found: Any) -> Any:
     """In place of `PersistentStateInfo`, built after its state."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
-        state, _built.smc_info = _built.smc_info, None
-        if state is not None and wanted("smc"):
-            at = state.iteration
-            value = {
-                "weights": state.persistent_weights,
-                "iteration": at,
-                "tempering_param": state.tempering_schedule[at],
-                "log_evidence": state.persistent_log_Z[at],
-                "update": _scalars(info.update_info),
-            }
-            mark("smc", type(state).__name__, value)
-        return info
+    def finish(info: Any) -> None:
+        state, _built.persistent = _built.persistent, None
+        if state is None or not wanted("smc"):
+            return
+        at = state.iteration
+        value = {
+            "weights": state.persistent_weights,
+            "iteration": at,
+            "tempering_param": state.tempering_schedule[at],
+            "log_evidence": state.persistent_log_Z[at],
+            "update": _scalars(info.update_info),
+        }
+        mark("smc", type(state).__name__, value)
 
-    return build
+    return then(found, finish)
 
 
 def _scalars(info: Any) -> dict[str, Any]:
@@ -172,37 +161,30 @@ def _elbo_step(found: Any) -> Any:
 def _nested_info(found: Any) -> Any:
     """In place of `NSInfo`, built before the state that has integrated it."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        info = found(*args, **kwargs)
-        if wanted("nested"):
-            _built.nested_info = info
-        return info
+    def note(info: Any) -> None:
+        _built.nested_info = info if wanted("nested") else None
 
-    return build
+    return then(found, note)
 
 
 def _nested_state(found: Any) -> Any:
     """In place of the nested sampler's state, which holds the evidence so far."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        state = found(*args, **kwargs)
+    def finish(state: Any) -> None:
         info, _built.nested_info = _built.nested_info, None
-        if info is not None and wanted("nested"):
-            inner = getattr(info, "update_info", None)
-            value = {
-                "logz": state.integrator.logZ,
-                "logz_live": state.integrator.logZ_live,
-                "logx": state.integrator.logX,
-                "live": state.particles.loglikelihood,
-                "dead": info.particles.loglikelihood,
-                "inner": {n: getattr(inner, n) for n in ("num_shrink", "is_accepted") if hasattr(inner, n)},
-            }
-            mark("nested", type(state).__name__, value)
-        return state
+        if info is None or not wanted("nested"):
+            return
+        inner = getattr(info, "update_info", None)
+        value = {
+            "logz": state.integrator.logZ,
+            "logz_live": state.integrator.logZ_live,
+            "logx": state.integrator.logX,
+            "live": state.particles.loglikelihood,
+            "inner": {name: getattr(inner, name) for name in ("num_shrink", "is_accepted") if hasattr(inner, name)},
+        }
+        mark("nested", type(state).__name__, value)
 
-    return build
+    return then(found, finish)
 
 
 # --- Pathfinder ----------------------------------------------------------------------------------------------
@@ -211,14 +193,11 @@ def _nested_state(found: Any) -> Any:
 def _path(found: Any) -> Any:
     """In place of `PathfinderState`, which first is of all points of the path."""
 
-    @functools.wraps(found, updated=())
-    def build(*args: Any, **kwargs: Any) -> Any:
-        state = found(*args, **kwargs)
+    def finish(state: Any) -> None:
         if wanted("pathfinder") and jnp.ndim(state.elbo) == 1:
             mark("pathfinder", "path", {"elbo": state.elbo})
-        return state
 
-    return build
+    return then(found, finish)
 
 
 _TABLES: dict[str, Table] = {
