@@ -62,6 +62,8 @@ def contexts(alone: str | None) -> dict[str, Context]:
     return {
         "watch_warmup": jaxtap_blackjax.watch_warmup,
         "watch_warmup, no tripwires": lambda: jaxtap_blackjax.watch_warmup(tripwires=False),
+        "watch_warmup, no hooks": lambda: jaxtap_blackjax.watch_warmup(hooks=False),
+        "watch_warmup, no hooks, no tripwires": lambda: jaxtap_blackjax.watch_warmup(hooks=False, tripwires=False),
     }
 
 

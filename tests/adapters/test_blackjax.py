@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +29,13 @@ def blackjax_defaults() -> Iterator[None]:
 @pytest.mark.parametrize("name", QUICK)
 def test_warmups(name: str) -> None:
     seen = conforms(jaxtap_blackjax.watch_warmup, WARMUPS[name])
+    assert len(seen.rows) == len({(row.step, row.lane) for row in seen.rows})
+
+
+@pytest.mark.parametrize("name", ["window, nuts", "chees", "vmap of window"])
+def test_warmups_by_what_they_return(name: str) -> None:
+    own = functools.partial(jaxtap_blackjax.watch_warmup, hooks=False)
+    seen = conforms(own, WARMUPS[name])
     assert len(seen.rows) == len({(row.step, row.lane) for row in seen.rows})
 
 

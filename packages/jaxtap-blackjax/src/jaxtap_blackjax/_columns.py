@@ -49,6 +49,8 @@ class WarmupColumns:
     def __call__(self, event: TapEvent) -> Mapping[str, Any] | None:
         if event.kind == "mark":
             return self._transition(event)
+        if event.kind == "output":
+            return event.value
         return self._adaptation(event) if event.kind == "carry" else None
 
     def _transition(self, event: TapEvent) -> Mapping[str, Any] | None:

@@ -70,6 +70,44 @@ def _norm(leaves: Sequence[Any], axes_kept: int) -> Any:
     return jnp.sqrt(total)
 
 
+# --- What a warmup's loop returns of each step ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class OfReturned:
+    """What is sent of the info that each step of a loop returns: a selector, which fits no other loop.
+
+    Attributes:
+      extra: names of leaves that are sent whole.
+    """
+
+    extra: tuple[str, ...] = ()
+
+    @property
+    def leaf_names(self) -> tuple[str, ...]:
+        """What a program is told to lack whose loop returns no info."""
+        return ("acceptance_rate",)
+
+    def positions(self, names: Sequence[str], treedef: Any) -> list[int]:
+        """Positions of the leaves looked at; none where the loop returns no info."""
+        info = _info_of(names)
+        return sorted({*info.values(), *extras(range(len(names)), names, self.extra).values()}) if info else []
+
+    def __call__(self, leaves: Any) -> dict[str, Any]:
+        info = {name: leaves[i] for name, i in _info_of(leaves.names).items()}
+        rate = info["acceptance_rate"]
+        values = {_CALLED.get(k, k): v for k, v in info.items() if k not in _LEFT_OUT and jnp.ndim(v) == jnp.ndim(rate)}
+        chains = jnp.shape(rate)[0] if jnp.ndim(rate) else 0
+        return {"chains": chains, "values": values, "extra": extras(leaves, leaves.names, self.extra)}
+
+
+def _info_of(names: Sequence[str]) -> dict[str, int]:
+    """Positions of the fields of an info among what a step returns, by name."""
+    split = [parts(name) for name in names]
+    own = next((each[:-1] for each in split if each and each[-1] == "acceptance_rate"), None)
+    return {} if own is None else {each[-1]: i for i, each in enumerate(split) if each[:-1] == own}
+
+
 # --- The state of a warmup's loop ----------------------------------------------------------------------------
 
 Group = dict[tuple[str, ...], int]

@@ -16,6 +16,7 @@ class Options(TypedDict, total=False):
     tripwires: bool | Sequence[Tripwire]
     sample_every: int
     select: Any
+    hooks: bool
     on_event: Callable[[TapEvent], object] | None
     on_row: Callable[[Row], object] | None
     capacity: int | None
@@ -30,6 +31,7 @@ class Chosen:
       tripwires: True for the defaults, False for none, or a list.
       sample_every: send every so many steps.
       extra: names of leaves that are sent besides.
+      hooks: whether the info is read where kernels build it, or from what the loop returns.
       on_event: called with each event.
       on_row: called with each row.
       capacity: rows that are kept.
@@ -39,20 +41,21 @@ class Chosen:
     tripwires: Any = True
     sample_every: int = 1
     extra: tuple[str, ...] = ()
+    hooks: bool = True
     on_event: Any = None
     on_row: Any = None
     capacity: int | None = None
     threads: str = "own"
 
 
-def options_of(name: str, given: Mapping[str, Any], selects: bool = True) -> Chosen:
+def options_of(name: str, given: Mapping[str, Any], without: Sequence[str] = ("hooks", "select")) -> Chosen:
     """The options of a context, checked.
 
     Raises:
       TypeError: for an option that it does not have, or one of the wrong type.
       ValueError: for one that is too small, or not one of its choices.
     """
-    known = [each for each in Options.__annotations__ if selects or each != "select"]
+    known = [each for each in Options.__annotations__ if each not in without]
     unknown = [each for each in given if each not in known]
     if unknown:
         raise TypeError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known)}.")

@@ -10,7 +10,7 @@ from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View
 from jaxtap_blackjax import _hook_other, _tripwires
 from jaxtap_blackjax._columns import WarmupColumns, by_chain, mark_columns
 from jaxtap_blackjax._hook import HOOK, Wanted, mcmc_patches
-from jaxtap_blackjax._measure import OfAdaptation, OfStep
+from jaxtap_blackjax._measure import OfAdaptation, OfReturned, OfStep
 from jaxtap_blackjax._measure_other import (
     OfSearch,
     PathfinderColumns,
@@ -60,6 +60,10 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
       sample_every: send steps 0, k, 2k, ... only; decided on the device.
       select: leaves of the loop's state, or fields of the info, that are sent besides, whole: the end of a dotted name
         such as `"inverse_mass_matrix"` or `"wc_state.mean"`, a named selector of this package, or a list.
+      hooks: True reads the info where a kernel builds it, in a copy of the step: the work of each step is done
+        twice. False reads it from what the loop returns, at next to no cost. That is BlackJAX's default, but not where
+        an `adaptation_info_fn` leaves the info out, nor of unadjusted MCLMC; and the limit of the tree depth is not
+        known then.
       on_event: called on the host with each event, on a thread of jaxtap's own.
       on_row: called on the host with each complete row, likewise.
       capacity: keep only the newest this many rows; None keeps all.
@@ -83,16 +87,16 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     >>> bool(rows[-1]["step_size_avg"] == parameters["step_size"])
     True
     """
-    own = options_of("watch_warmup", options)
+    own = options_of("watch_warmup", options, without=())
     plan = Plan(
         name="watch_warmup",
-        view=_view(own, "mcmc", _of_step(own.extra), _of_adaptation(own.extra, own.sample_every > 1)),
+        view=_of_warmup(own),
         columns=WarmupColumns(),
         looked_for=(
             "a loop whose state has a step size and what adapts it, as in window_adaptation(...).run, and for steps of "
             "kernels in it"
         ),
-        patches=mcmc_patches,
+        patches=mcmc_patches if own.hooks else tuple,
         events_per_row=2,
         first=WARMUP,
         split=by_chain,
@@ -132,7 +136,7 @@ def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Opt
     >>> [(row.step, row["num_integration_steps"], row["is_divergent"]) for row in seen.rows][:2]
     [(0, 4, False), (1, 4, False)]
     """
-    own = options_of("watch_sampling", options)
+    own = options_of("watch_sampling", options, without=("hooks",))
     plan = Plan(
         name="watch_sampling",
         view=_view(own, "mcmc", _of_step(own.extra)),
@@ -250,7 +254,7 @@ def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[O
       ValueError: if `sample_every` or `capacity` is too small.
       TypeError: for an argument that is not known, or of the wrong type.
     """
-    own = options_of("watch_pathfinder", options, selects=False)
+    own = options_of("watch_pathfinder", options)
     plan = Plan(
         name="watch_pathfinder",
         view=_view(own, "pathfinder", _AS_MARKED, _of_search()),
@@ -274,7 +278,7 @@ def _other(
     columns: Any = mark_columns,
 ) -> Any:
     """A watch on marks alone."""
-    own = options_of(f"watch_{kind}", options, selects=False)
+    own = options_of(f"watch_{kind}", options)
     plan = Plan(
         name=f"watch_{kind}",
         view=_view(own, kind, marked),
@@ -300,11 +304,23 @@ def _of_adaptation(extra: tuple[str, ...], every: bool) -> Selection:
 
 
 @functools.cache
+def _of_returned(extra: tuple[str, ...]) -> Selection:
+    return _of_loop(OfReturned(extra))
+
+
+def _of_warmup(own: Chosen) -> View:
+    carry = _of_adaptation(own.extra, own.sample_every > 1)
+    if own.hooks:
+        return _view(own, "mcmc", _of_step(own.extra), carry)
+    return View(select=carry, outputs=_of_returned(own.extra), sample_every=own.sample_every)
+
+
+@functools.cache
 def _of_search() -> Selection:
     return _of_loop(OfSearch())
 
 
-def _of_loop(selector: OfAdaptation | OfSearch) -> Selection:
+def _of_loop(selector: OfAdaptation | OfReturned | OfSearch) -> Selection:
     function, finder = ByIdentity(selector), ByIdentity(selector.positions)
     return Selection(names=selector.leaf_names, function=function, finder=finder)
 

@@ -131,7 +131,8 @@ def _unmatched(view: View, sites: dict[tuple[str, str], Site]) -> list[str]:
         kind = "carry" if argument == "select" else "output"
         own = {path: site for (path, what), site in sites.items() if what == kind}
         for name in (selection.names or ()) if selection else ():
-            if any(_has(site, selection, name) for site in own.values()):
+            # Of a program that was compiled through such a lens before, loops are known by what they send alone.
+            if not own or any(_has(site, selection, name) for site in own.values()):
                 continue
             everything = dict.fromkeys(n for site in own.values() for n in site.names)
             close = nearest(name, everything)
