@@ -20,7 +20,8 @@ class Seen(Watch):
     def __init__(self, plan: Plan, choices: Choices) -> None:
         self._listeners: list[Callable[[Row], object]] = [] if choices.on_row is None else [choices.on_row]
         self.name = plan.name
-        super().__init__(plan, dataclasses.replace(choices, on_row=self._tell))
+        # Where no one listens, rows are made when they are asked for, not while the program runs.
+        super().__init__(plan, dataclasses.replace(choices, on_row=self._tell) if self._listeners else choices)
 
     def _tell(self, row: Row) -> None:
         for listener in self._listeners:
@@ -28,12 +29,14 @@ class Seen(Watch):
 
     @contextlib.contextmanager
     def telling(self, listener: Callable[[Row], object]) -> Generator[None]:
-        """Call a function with each row, too, for the time of a block."""
+        """Call a function with each row, too, for the time of a block that is around the context."""
+        before, self._choices = self._choices, dataclasses.replace(self._choices, on_row=self._tell)
         self._listeners.append(listener)
         try:
             yield
         finally:
             self._listeners.remove(listener)
+            self._choices = before
 
     def summary(self) -> Summary:
         """What was seen, what tripped first and when, and how each chain stands at its end.
