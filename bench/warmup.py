@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import platform
@@ -89,11 +90,13 @@ def contexts(alone: str | None) -> dict[str, Context]:
     }
 
 
-def measure(run: Callable[[], Any], each: dict[str, Context], turns: int) -> dict[str, Any]:
+def measure(make: Callable[[], Callable[[], Any]], each: dict[str, Context], turns: int) -> dict[str, Any]:
     """Seconds and ratios of bare and watched runs, taking turns, and seconds of the first call, which compiles."""
     everything: dict[str, Context] = {"bare": contextlib.nullcontext} | each
-    first = {name: timed(run, context)[0] for name, context in everything.items()}
-    taken = [{name: timed(run, context) for name, context in everything.items()} for _ in range(turns)]
+    # jax-tap does not see what was compiled without it: each has a program of its own.
+    runs = {name: make() for name in everything}
+    first = {name: timed(runs[name], context)[0] for name, context in everything.items()}
+    taken = [{name: timed(runs[name], context) for name, context in everything.items()} for _ in range(turns)]
     return {
         name: {
             "first_seconds": first[name],
@@ -114,10 +117,9 @@ def main() -> None:
     parser.add_argument("--alone", metavar="NAME")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    size, steps = options.dimensions, options.steps
     found = {
-        name: measure(
-            program(make(options.dimensions), options.dimensions, options.steps), contexts(options.alone), options.turns
-        )
+        name: measure(functools.partial(program, make(size), size, steps), contexts(options.alone), options.turns)
         for name, make in POSTERIORS.items()
     }
     where = f"py{platform.python_version().rpartition('.')[0]}-jax{jax.__version__}"
