@@ -146,6 +146,15 @@ def test_what_one_context_has_compiled_serves_the_next() -> None:
     assert counts[0] > 0 and counts[1:] == [0, 0]
 
 
+def test_a_warmup_that_such_a_context_has_compiled_before_lacks_nothing() -> None:
+    adaptation = blackjax.window_adaptation(blackjax.hmc, density, num_integration_steps=3)
+    run = jax.jit(lambda key: adaptation.run(key, START, 5)[0].state)
+    for _ in range(2):
+        with jaxtap_blackjax.watch_warmup(tripwires=False) as seen:
+            run(KEY)
+        assert len(seen.rows) == 5 and not seen.report().notes
+
+
 def test_extra_leaves_sampling_rate_and_the_wrapping_form() -> None:
     adaptation = blackjax.window_adaptation(blackjax.hmc, density, num_integration_steps=3)
     seen = jaxtap_blackjax.watch_warmup(
