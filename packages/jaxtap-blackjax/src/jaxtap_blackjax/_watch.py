@@ -61,9 +61,9 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
       select: leaves of the loop's state, or fields of the info, that are sent besides, whole: the end of a dotted name
         such as `"inverse_mass_matrix"` or `"wc_state.mean"`, a named selector of this package, or a list.
       hooks: True reads the info where a kernel builds it, in a copy of the step: the work of each step is done
-        twice. False reads it from what the loop returns, at next to no cost. That is BlackJAX's default, but not where
-        an `adaptation_info_fn` leaves the info out, nor of unadjusted MCLMC; and the limit of the tree depth is not
-        known then.
+        twice. False reads it from what the loop returns, and nothing runs twice. BlackJAX's warmups return it by
+        default, but not where an `adaptation_info_fn` leaves it out, nor does unadjusted MCLMC; and the limit of the
+        tree depth is not known then.
       on_event: called on the host with each event, on a thread of jaxtap's own.
       on_row: called on the host with each complete row, likewise.
       capacity: keep only the newest this many rows; None keeps all.
