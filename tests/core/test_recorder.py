@@ -263,3 +263,15 @@ def test_a_primitive_that_is_not_entered_is_named() -> None:
         assert (program(jnp.ones(3)) == bare).all()
     assert rec.report().unknown == ("custom_linear_solve",) and "not entered: custom_linear_solve" in repr(rec.report())
     assert {event.path for event in rec.events} == {"scan[0]"}
+
+
+def test_loops_left_out_in_a_program_compiled_before_are_named() -> None:
+    run = jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2.0, x))
+    with (
+        pytest.warns(tap.JaxtapWarning, match="1 loops were seen and none sent anything"),
+        tap.record(ops=("while_loop",)),
+    ):
+        run(1.0)
+    says = r"no loop was seen: .*compiled through such a lens before .*\(ops=\('while_loop',\)\) leave out, such as scan\[0\]"
+    with pytest.warns(tap.JaxtapWarning, match=says), tap.record(ops=("while_loop",)):
+        run(1.0)

@@ -76,11 +76,6 @@ def _untapped(view: View, met: Collection[str], tapped: Collection[str]) -> list
 
 
 def _nothing_seen(view: View, loops_elsewhere: int, left_out: Collection[str]) -> str:
-    if left_out and not loops_elsewhere:
-        return (
-            "no loop sent anything. Programs that were compiled through such a lens before have loops that its filters "
-            f"({_filters(view)}) leave out, as {', '.join(sorted(left_out)[:5])}; JAX's own need internals=True."
-        )
     if loops_elsewhere:
         return (
             "no loop was seen in this thread, while another thread ran loops: a lens is seen by the thread that opened "
@@ -88,10 +83,14 @@ def _nothing_seen(view: View, loops_elsewhere: int, left_out: Collection[str]) -
         )
     if jax.config.jax_disable_jit:
         return "no loop was seen: jax_disable_jit is set, under which loops run as plain Python."
+    before = (
+        f" A program that was compiled through such a lens before may have run, too, whose loops the filters "
+        f"({_filters(view)}) leave out, such as {', '.join(sorted(left_out)[:5])}; JAX's own need internals=True."
+    )
     return (
         "no loop was seen: the code in the lens ran no lax.scan, while_loop, fori_loop or map, or ran it in another "
         'thread (pass threads="all"), in another process, or in a program compiled ahead of time.'
-    )
+    ) + (before if left_out else "")
 
 
 def _all_quiet(view: View, loops: Sequence[LoopReport]) -> str:
