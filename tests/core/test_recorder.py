@@ -272,6 +272,6 @@ def test_loops_left_out_in_a_program_compiled_before_are_named() -> None:
         tap.record(ops=("while_loop",)),
     ):
         run(1.0)
-    says = r"no loop was seen: .*compiled through such a lens before .*\(ops=\('while_loop',\)\) leave out, such as scan\[0\]"
+    says = r"no loop was seen: .*such a lens before .*\(ops=\('while_loop',\)\) leave out, such as scan\[0\]"
     with pytest.warns(tap.JaxtapWarning, match=says), tap.record(ops=("while_loop",)):
         run(1.0)
