@@ -196,8 +196,8 @@ def chosen(only: Sequence[str] | None) -> list[Case]:
         raise SystemExit(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(c.name for c in CASES)}.")
     cases = [case for case in CASES if only is None or case.name in only]
     if not venvs.has_blackjax():
-        print("without first-warmup and first-warmup-outer: this interpreter has no blackjax", flush=True)
-        cases = [case for case in cases if "warmup" not in case.name]
+        print("without first-warmup and first-nuts: this interpreter has no blackjax", flush=True)
+        cases = [case for case in cases if "warmup" not in case.name and "nuts" not in case.name]
     return cases
 
 
