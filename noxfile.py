@@ -179,6 +179,19 @@ def clients(session: nox.Session) -> None:
 
 
 @nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
+def bits(session: nox.Session) -> None:
+    """Test that no bit of the result of 320 random programs moves that meet no condition stated in docs/fidelity.md."""
+    install(session, "test")
+    options = (
+        "--import-mode=importlib",
+        "--numprocesses=auto",
+        "--override-ini=addopts=",
+        "--override-ini=timeout=900",
+    )
+    session.run("pytest", *options, "tests/fidelity", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
 def fidelity(session: nox.Session) -> None:
     """Count how often a lens moves a bit, over 5,000 random programs or as many as is said after `--`."""
     install(session, "test")
