@@ -63,8 +63,6 @@ def options_of(name: str, given: Mapping[str, Any], without: Sequence[str] = ("h
     extra = names_of(own.pop("select", None))
     chosen_ = Chosen(extra=extra, **own)
     check_count("sample_every", chosen_.sample_every, 1, "every step is 1, every tenth is 10")
-    if chosen_.capacity is not None:
-        check_count("capacity", chosen_.capacity, 1, "rows kept")
     for argument in ("on_event", "on_row"):
         check_callable(argument, getattr(chosen_, argument))
     if chosen_.threads not in ("own", "all"):

@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 from jaxtap import _patches
 from jaxtap._api import Recording, wrapped
-from jaxtap._config import Host, View
+from jaxtap._config import Host, View, check_count
 from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say, warn
 from jaxtap._lens import Lens
@@ -73,6 +73,9 @@ class Choices:
       on_row: called on the host with each complete row, likewise.
       capacity: keep only the newest this many rows; None keeps all.
       threads: `"own"` sees the thread that opened it, `"all"` every thread.
+
+    Raises:
+      ValueError: if `capacity` is less than 1.
     """
 
     tripwires: tuple[Tripwire, ...] = ()
@@ -80,6 +83,10 @@ class Choices:
     on_row: Callable[[Row], object] | None = None
     capacity: int | None = None
     threads: str = "own"
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None:
+            check_count("capacity", self.capacity, 1, "rows kept")
 
     @property
     def live(self) -> bool:

@@ -218,7 +218,7 @@ def train_step_monitor(
         first=COLUMNS,
         merges=_merges,
     )
-    return Monitor(plan, Choices(wires, on_event, on_row, _capacity(capacity), threads))
+    return Monitor(plan, Choices(wires, on_event, on_row, capacity, threads))
 
 
 def watch_activations(
@@ -278,14 +278,10 @@ def watch_activations(
         around=_activations.intercepting,
         first=ACTIVATION_COLUMNS,
     )
-    return Activations(plan, Choices(chosen(tripwires, defaults), on_event, on_row, _capacity(capacity), threads))
+    return Activations(plan, Choices(chosen(tripwires, defaults), on_event, on_row, capacity, threads))
 
 
 def _patterns(patterns: Any) -> tuple[str, ...]:
     if isinstance(patterns, bool):
         return ("*",) if patterns else ()
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
-
-
-def _capacity(capacity: int | None) -> int | None:
-    return None if capacity is None else check_count("capacity", capacity, 1, "rows kept")

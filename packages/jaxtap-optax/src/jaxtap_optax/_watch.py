@@ -83,8 +83,6 @@ def watch_updates(
         patches=patches,
         first=COLUMNS,
     )
-    if capacity is not None:
-        check_count("capacity", capacity, 1, "rows kept")
     return Watch(plan, Choices(chosen(tripwires, defaults), on_event, on_row, capacity, threads))
 
 
