@@ -73,6 +73,10 @@ class Emitter:
         """How many lanes are sent of each mapped axis, outermost first."""
         return self.lanes if self.chosen is None else tuple(map(len, self.chosen))
 
+    def of_sent(self, mask: Any) -> Any:
+        """A mask over all lanes, or None for all of them, for the lanes that are sent."""
+        return None if mask is None else picked_lanes(mask, self.chosen)
+
     def over_lanes(self, pred: Any, carry: Sequence[Any]) -> Any:
         """A batched condition over all lanes: its axes are those of the vmaps that it depends on."""
         ranks = [self.marks[0].invars.index(v) for v in carry if v in self.marks[0].invars]

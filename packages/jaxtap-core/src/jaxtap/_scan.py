@@ -10,7 +10,6 @@ from jax import lax
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
-from jaxtap._lanes import picked
 from jaxtap._liveness import live, plain
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Emitter, Read
@@ -43,8 +42,7 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     backward = is_backward(body)
 
     def masks(emitter: Emitter) -> Any:
-        mask = aligned(around, emitter.lanes)
-        return None if mask is None else picked(mask, emitter.chosen)
+        return emitter.of_sent(aligned(around, emitter.lanes))
 
     def shown(i: Any) -> Any:
         """The step that is told of: a gradient pass goes through those of the forward pass backwards."""

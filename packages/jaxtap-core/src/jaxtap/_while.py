@@ -11,7 +11,6 @@ from jax import lax
 from jaxtap._around import Around, aligned, chosen
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import consts, inner
-from jaxtap._lanes import picked
 from jaxtap._liveness import plain
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
@@ -57,8 +56,7 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
 
     def sent(emitter: Emitter, pred: Any) -> Any:
         """Of the lanes that are sent, which run."""
-        mask = masks(emitter, pred)
-        return None if mask is None else picked(mask, emitter.chosen)
+        return emitter.of_sent(masks(emitter, pred))
 
     def step(state: Any) -> Any:
         i, carry = state
