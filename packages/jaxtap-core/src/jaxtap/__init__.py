@@ -9,7 +9,6 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
-from jaxtap._lens import Tripped
 from jaxtap._loops import Leaf, Loop, Loops, loops
 from jaxtap._points import mark
 from jaxtap._primitives import Equation, Equations, primitives
@@ -23,6 +22,7 @@ from jaxtap._stages_diff import StageChange, StagesDiff
 from jaxtap._stations import CompiledStage, LoweredStage, TracedStage, Value
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._timeline import Run, Span, Timeline
+from jaxtap._tripped import Tripped
 from jaxtap._version import __version__
 
 __all__ = [

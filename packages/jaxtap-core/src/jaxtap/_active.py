@@ -13,6 +13,7 @@ import jax
 from jaxtap._config import View
 
 if TYPE_CHECKING:
+    from jaxtap._chunks import Chunk
     from jaxtap._lens import Lens
 
 # JAX keeps one program per value of this context: no cache is ever cleared, and clean programs stay clean.
@@ -29,12 +30,13 @@ class Key:
       view: the device-side configuration.
       owner: the lens itself where it belongs to a wrapped function and so outlives a block.
       get: gives the lens that is open under this key, or None.
-      take: takes what arrives for that lens, or None.
+      take: takes a crossing that arrives for that lens, or None.
+      take_chunks: takes all that arrives with a flush, with the time, or None.
       tapped: primitives of the equations that programs compiled through it hold marks of.
       left_out: addresses of the loops in programs compiled through it that its filters leave out.
     """
 
-    __slots__ = ("__weakref__", "get", "left_out", "owner", "take", "tapped", "view")
+    __slots__ = ("__weakref__", "get", "left_out", "owner", "take", "take_chunks", "tapped", "view")
 
     def __init__(self, view: View, owner: Lens | None = None) -> None:
         self.view = view
@@ -43,6 +45,7 @@ class Key:
         self.left_out: set[str] = set()
         self.get: Callable[[], Lens | None] = lambda: owner
         self.take: Callable[[tuple[Any, ...]], None] | None = None if owner is None else owner.take
+        self.take_chunks: Callable[[list[Chunk], float], None] | None = None if owner is None else owner.take_chunks
 
     @property
     def lens(self) -> Lens | None:
@@ -53,6 +56,7 @@ class Key:
         """Send what arrives under this key to `lens` from now on."""
         self.get = (lambda: None) if lens is None else weakref.ref(lens)
         self.take = None if lens is None else lens.take
+        self.take_chunks = None if lens is None else lens.take_chunks
 
 
 _lock = threading.RLock()

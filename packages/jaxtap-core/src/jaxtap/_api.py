@@ -28,10 +28,11 @@ from jaxtap._config import (
 from jaxtap._guard import warn
 from jaxtap._intercept import hooks
 from jaxtap._lanes import check_lanes
-from jaxtap._lens import Lens, Opening, Tripped, with_listener
+from jaxtap._lens import Lens, Opening, with_listener
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
 from jaxtap._taps import PrimitiveTap
+from jaxtap._tripped import Tripped
 from jaxtap._types import Alert, LanesSpec, MarksSpec, OnEvent, SelectSpec, WhereSpec
 from jaxtap._where import check_where
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtap._lanes import Lanes
 from jaxtap._types import Alert, OnEvent, Select, SelectSpec
 
+if TYPE_CHECKING:
+    from jaxtap._sinks import Sink
+
 OPS = ("scan", "while_loop")
 THREADS = ("own", "all")
+OVERFLOWS = ("block", "drop")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,16 +167,26 @@ class HostTap:
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host-side configuration of a lens: who is called with what arrives, and in which processes; None for all."""
+    """The host-side configuration of a lens: who is called with what arrives.
 
-    on_step: OnEvent | None = None
+    Attributes:
+      on_step: called with each event, or written to; so is `on_ys`, with those of kind `"output"` instead.
+      alert: called before that; a true result prints a line. So is `alert_ys`.
+      alert_once: print at most one such line for each address. So is `alert_ys_once`.
+      taps: the host-side halves of taps.
+      processes: in which processes events are received; None for all.
+      overflow: what happens when those that are called cannot keep up, one of `OVERFLOWS`.
+    """
+
+    on_step: OnEvent | Sink | None = None
     alert: Alert | None = None
     alert_once: bool = False
-    on_ys: OnEvent | None = None
+    on_ys: OnEvent | Sink | None = None
     alert_ys: Alert | None = None
     alert_ys_once: bool = False
     taps: tuple[HostTap, ...] = ()
     processes: tuple[int, ...] | None = None
+    overflow: str = "block"
 
     @property
     def calls_user(self) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 KINDS = ("carry", "output", "primitive", "mark", "backward", "trace", "compile")
 
 # Those that tell of programs before they run, with words for values.
@@ -14,6 +18,8 @@ EARLY_KINDS = ("trace", "compile")
 @dataclasses.dataclass(frozen=True)
 class TapEvent:
     """One thing seen inside a running program.
+
+    Two are equal if all their fields are, arrays by what they hold, NaN being equal to NaN.
 
     Attributes:
       path: address of the loop, equation or value, such as `"scan[0]/while[1]"`. It is the same eagerly, under `jit`,
@@ -50,3 +56,23 @@ class TapEvent:
     source: str = ""
     device: int = 0
     process: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TapEvent):
+            return NotImplemented
+        names = (field.name for field in dataclasses.fields(self) if field.name != "value")
+        return all(getattr(self, n) == getattr(other, n) for n in names) and _same(self.value, other.value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are the same, leaf by leaf."""
+    if isinstance(a, (tuple, list, dict)):
+        leaves, treedef = jax.tree_util.tree_flatten(a)
+        others, structure = jax.tree_util.tree_flatten(b)
+        return treedef == structure and all(map(_same, leaves, others))
+    if isinstance(a, jax.Array) and jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        return isinstance(b, jax.Array) and a.dtype == b.dtype and _same(*map(jax.random.key_data, (a, b)))
+    if not isinstance(a, (np.ndarray, np.generic, jax.Array, float, complex)):
+        return bool(a == b)
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())

@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxtap import _active
-from jaxtap._accounts import Accounts
+from jaxtap._accounts import Accounts, Placed
+from jaxtap._arrivals import MOST_BYTES, Arrivals, Raw
+from jaxtap._batches import Batch, batch
+from jaxtap._chunks import Chunk
 from jaxtap._compile_log import Compile
 from jaxtap._compiles import Listener
 from jaxtap._config import Host, View
 from jaxtap._emit import Entry, HuntEntry, PointEntry, RingEntry
 from jaxtap._events import TapEvent
-from jaxtap._guard import Guard, say
+from jaxtap._guard import Guard
 from jaxtap._hunt import culprit, sick_inputs, summary
 from jaxtap._intercept import hooks
 from jaxtap._lanes import chosen, mask_of
-from jaxtap._lines import alert_line, place, value_line
 from jaxtap._mark import Site
 from jaxtap._notes import notes
 from jaxtap._numbering import Numbering
 from jaxtap._recorder import FlightRecorder
-from jaxtap._records import Record, unpack, unpack_point
 from jaxtap._report import Report
+from jaxtap._ring_rows import placed as ring_rows
 from jaxtap._router import router
+from jaxtap._teller import Teller
 from jaxtap._trace_events import compile_event, trace_event
-
-# How many trips the error of `raise_on_exit` carries.
-TRIPS_KEPT = 1000
-
-
-class Tripped(Exception):
-    """A tripwire has fired. Raised on leaving `jaxtap.record(..., raise_on_exit=True)`, after the program has ended.
-
-    Attributes:
-      events: the events of the tripwires, oldest first, at most 1000.
-    """
-
-    def __init__(self, events: Sequence[TapEvent]) -> None:
-        self.events = tuple(events)
-        first = self.events[0]
-        more = f", and {len(self.events) - 1} more" if len(self.events) > 1 else ""
-        super().__init__(
-            f"a tripwire fired at {place(first)} ({first.source}){more}; see the events of this exception."
-        )
-
-
-# A crossing as it arrived: its host end, the time, how many arrays were sent, and those.
-Raw = tuple[Any, ...]
+from jaxtap._tripped import Trips
+from jaxtap._turned import Turned
+from jaxtap._unpack import unpack_point
 
 
 class Lens:
@@ -79,28 +61,19 @@ class Lens:
         self.warned = False
         self.tapped: set[str] = set()
         self.left_out: set[str] = set()
+        self.listener: Listener | None = None
         self._accounts = Accounts()
+        self._arrivals = Arrivals()
         self._guard = Guard()
+        self._teller = Teller(host, self._guard, self.digest)
         self._lock = threading.Lock()
         self._digesting = threading.RLock()
-        self._alerted: set[tuple[str, str]] = set()
-        self._printed: set[int] = set()
-        self._turned: dict[Any, tuple[int, Any]] = {}
-        # The events of tripwires that fired, the first ones.
-        self.trips: list[TapEvent] = []
-        self.listener: Listener | None = None
+        self._turned = Turned()
+        self._trips = Trips()
         self._traced: set[Any] = set()
         self._patient = True
         self._unknown: set[str] = set()
         self._calls_user = host.calls_user
-        # What has arrived and has not been looked at. Where no user function waits for events, that is put off until
-        # someone asks, so that the program waits as little as can be.
-        # One after the other, not as tuples: those would make work for the garbage collector.
-        self._raw: collections.deque[Any] = collections.deque()
-        prompt = self._calls_user or recorder is None or recorder.capacity is not None
-        self.take: Callable[[Raw], None] = self._take_up if prompt else self._raw.extend
-        if host.processes is not None:
-            self._take, self.take = self.take, self._take_here
         if recorder is not None:
             recorder.account, recorder.feed = self.report, self.digest
 
@@ -129,138 +102,104 @@ class Lens:
         if process := jax.process_index():
             event = dataclasses.replace(event, process=process)
         self.digest()
+        self._keep(event)
+
+    def _keep(self, item: Batch | TapEvent) -> None:
+        """Hand on what has been taken up."""
         if self.recorder is not None:
-            self.recorder.add(event, 1)
-        on_step = self.host.on_step
-        if on_step is not None:
-            router.put(lambda: self._guard.call("on_step", on_step, event))
+            self.recorder.add(item)
+        if self._calls_user:
+            self._teller.put(item)
 
     @functools.cached_property
     def is_told(self) -> bool:
         """Whether this is one of the processes in which events are received."""
         return self.host.processes is None or jax.process_index() in self.host.processes
 
-    def _take_here(self, raw: Raw) -> None:
-        if self.is_told:
-            self._take(raw)
+    # --- Arrival ---------------------------------------------------------------------------------------------
 
-    def _take_up(self, raw: Raw) -> None:
-        entry, now, _, *arrays = raw
-        if isinstance(entry, RingEntry):
-            self.arrive_with_ring(entry, now, arrays)
-        elif isinstance(entry, Entry):
-            self.arrive(entry, now, arrays)
-        elif isinstance(entry, PointEntry):
-            self.arrive_at_point(entry, now, arrays)
-        else:
-            self.arrive_from_hunt(entry, now, arrays)
+    def take(self, raw: Raw) -> None:
+        """A crossing: its host end, the time, how many arrays were sent, and those."""
+        if self.is_told:
+            self._arrivals.put(raw)
+            self._have_taken(lambda: _is_last(raw[0], np.array(raw[3])))
+
+    def take_chunks(self, chunks: list[Chunk], now: float) -> None:
+        """All that one flush brought, at a time in seconds since the epoch."""
+        if self.is_told:
+            self._arrivals.put_chunks(chunks, now)
+            self._have_taken(lambda: any(_is_last(chunk.entry, chunk.counts) for chunk in chunks))
+
+    def _have_taken(self, is_last: Callable[[], bool]) -> None:
+        """Something has come. Where no user function waits for it, no one looks at it before someone asks."""
+        if self._arrivals.nbytes > MOST_BYTES:
+            self.digest()
+        if not self._calls_user:
+            return
+        self._teller.poke()
+        if self._teller.behind:
+            self._teller.wait()
+        # As with a callback of JAX's own, what was sent has been told when the program's result is there.
+        if self._patient and is_last():
+            self._patient = router.catch_up()
 
     def digest(self) -> None:
         """Take up what has arrived, in order."""
         with self._digesting:
-            while self._raw:
-                take = self._raw.popleft
-                entry, now, count = take(), take(), take()
-                raw = (entry, now, count, *(take() for _ in range(count)))
-                self._guard.call("receiving an event", self._take_up, raw)
+            for item in self._arrivals.taken():
+                take = self._take_up if isinstance(item, list) else self._take_up_other
+                self._guard.call("receiving an event", take, item)
 
-    def arrive(self, entry: Entry, now: float, arrays: list[Any]) -> None:
-        """A crossing of a loop."""
-        count, outer, mask, events, payload = unpack(entry, arrays)
-        step = abs(count) - 1
-        if count == entry.site.total:
-            count = -count
-        sent = entry.events_in(mask)
-        record = None
+    def _take_up(self, chunks: list[Chunk]) -> None:
+        """Rows of loops, equations and marked values."""
+        text = self.numbering.text
         with self._lock:
-            execution = self._accounts.running.get(entry.run)
-            # A loop that begins anew without having ended was cut off, as when a program fails.
-            if execution is None or (sent and step <= execution.last):
-                execution = self._accounts.begin(entry, self.numbering.text(entry.path))
-            if sent:
-                execution.last = step
-                execution.events += sent
-                execution.most = max(execution.most, sent)
-                record = Record(entry, execution.path, execution.call, now, step, outer, mask, payload)
-                if self.recorder is not None:
-                    self.recorder.add(record, sent)
-            if count <= 0:
-                self._accounts.end(entry, execution, step + 1, events)
-        if self._calls_user:
-            if record is not None:
-                router.put(lambda: self._hand_on(record))
-            # As with a callback of JAX's own, what was sent has been told when the program's result is there.
-            if count <= 0 and not outer and self._patient:
-                self._patient = router.catch_up()
+            placed = self._accounts.take(self._first_to_turn(chunks), text)
+        self._keep_placed(placed)
+        tripped = [own for own in placed if self._is_trip(own.chunk.entry)]
+        if tripped and (found := batch(tripped)) is not None:
+            self._trips.keep(found.events())
 
-    def arrive_with_ring(self, entry: RingEntry, now: float, arrays: list[Any]) -> None:
-        """A crossing with the newest steps of a loop; those that came with an earlier one are not new."""
-        count, outer, of_lanes, _, rings = unpack(entry, arrays)
-        done, every, rows = abs(count), entry.sample_every, entry.key.view.last or 1
-        if count == entry.site.total:
-            count = -count
-        records: list[Record] = []
+    def _first_to_turn(self, chunks: list[Chunk]) -> list[Chunk]:
+        if all(chunk.entry.site.kind != "cotangent" for chunk in chunks):
+            return chunks
+        found: list[Chunk | None] = [
+            self._turned.first(chunk, self.numbering.text(chunk.entry.path))
+            if chunk.entry.site.kind == "cotangent"
+            else chunk
+            for chunk in chunks
+        ]
+        return [chunk for chunk in found if chunk is not None]
+
+    def _is_trip(self, entry: Any) -> bool:
+        return isinstance(entry, PointEntry) and entry.tap >= 0 and self.host.taps[entry.tap].trips
+
+    def _keep_placed(self, placed: Sequence[Placed]) -> None:
+        found = batch(placed)
+        if found is not None:
+            self._keep(found)
+
+    def _take_up_other(self, raw: Raw) -> None:
+        """What is no rows."""
+        entry, now, _, *arrays = raw
+        if not isinstance(entry, RingEntry):
+            self.arrive_from_hunt(entry, now, arrays)
+            return
+        path = self.numbering.text(entry.path)
         with self._lock:
-            execution = self._accounts.running.get(entry.run)
-            if execution is None or (count and done - 1 <= execution.last):
-                execution = self._accounts.begin(entry, self.numbering.text(entry.path))
-            sampled = -(-done // every)
-            newest = range(max(0, sampled - rows) * every, done, every)
-            for step in newest if of_lanes is None else np.unique(of_lanes[of_lanes >= 0]).tolist():
-                if step <= execution.last:
-                    continue
-                slot = step // every % rows
-                mask = None if of_lanes is None else of_lanes[slot] == step
-                sent = entry.events_in(mask)
-                if sent:
-                    payload = [ring[slot] for ring in rings]
-                    records.append(Record(entry, execution.path, execution.call, now, step, outer, mask, payload))
-                    execution.events += sent
-                    if self.recorder is not None:
-                        self.recorder.add(records[-1], sent)
-            execution.last = done - 1
-            if count <= 0:
-                self._accounts.end_of_ring(entry, execution, done)
-        for record in records if self._calls_user else ():
-            router.put(lambda record=record: self._hand_on(record))
+            placed = ring_rows(self._accounts, entry, path, now, arrays)
+        self._keep_placed([] if placed is None else [placed])
+
+    @property
+    def trips(self) -> list[TapEvent]:
+        """The events of tripwires that fired, the first ones."""
+        self.digest()
+        return self._trips
 
     def saw_point(self, path: str, site: Site) -> None:
         """A tapped equation or marked value was lowered while this lens was open."""
         with self._lock:
             self._accounts.saw_point(path, site)
-
-    def arrive_at_point(self, entry: PointEntry, now: float, arrays: list[Any]) -> None:
-        """A crossing of a single equation or marked value."""
-        steps, mask, payload = unpack_point(entry, arrays)
-        path = self.numbering.text(entry.path)
-        sent = entry.events_in(mask)
-        if entry.site.kind == "cotangent":
-            mask = self._first_to_turn(entry, path, steps, mask)
-            if mask is not None and not mask.any():
-                return
-            sent = entry.events_in(mask)
-        with self._lock:
-            call = self._accounts.point(path, entry.site, (entry.tap, entry.device), steps, sent)
-            step = steps[-1] if steps else -1
-            record = Record(entry, path, call, now, step, steps[:-1], mask, payload)
-            if self.recorder is not None:
-                self.recorder.add(record, sent)
-        if entry.tap >= 0 and self.host.taps[entry.tap].trips:
-            self._keep_trips(record.events())
-        if self._calls_user:
-            router.put(lambda: self._hand_on(record))
-
-    def _first_to_turn(self, entry: PointEntry, path: str, steps: tuple[int, ...], mask: Any) -> Any:
-        """Of the lanes whose cotangent is not finite, those where it was so at the step before in the gradient pass."""
-        lanes = entry.parts[0].lanes
-        mask = np.ones(lanes, bool) if mask is None else mask.reshape(lanes)
-        key = (path, entry.tap, entry.device, steps[:-1])
-        last_step, last = self._turned.get(key, (None, None))
-        self._turned[key] = (steps[-1], mask)
-        return mask & ~last if last is not None and last_step == steps[-1] + 1 else mask
-
-    def _keep_trips(self, events: Iterable[TapEvent]) -> None:
-        self.trips += itertools.islice(events, max(0, TRIPS_KEPT - len(self.trips)))
 
     def arrive_from_hunt(self, entry: HuntEntry, now: float, arrays: list[Any]) -> None:
         """A step has gone wrong, and was evaluated again: find the equation."""
@@ -299,46 +238,15 @@ class Lens:
         where = (entry.device, entry.process)
         event = TapEvent(path, steps[-1], value, entry.total, kind, lane, steps[:-1], call, now, source, *where)
         if self.recorder is not None:
-            self.recorder.add(event, 1)
-        self._keep_trips([event])
+            self.recorder.add(event)
+        self._trips.keep([event])
         label = self.host.taps[tap].label
-        router.put(lambda: self._tell_tap(event, tap, op, f"{label}: {what}"))
+        self._teller.put_job(lambda: self._teller.tell_tap(event, tap, op, f"{label}: {what}"))
 
     def passed_through(self, primitive: str) -> None:
         """Loops inside a primitive that is not entered are not seen."""
         with self._lock:
             self._unknown.add(primitive)
-
-    def _hand_on(self, record: Record) -> None:
-        """Call the user's functions, on jaxtap's own thread."""
-        tap = record.entry.tap if isinstance(record.entry, PointEntry) else -1
-        for event in record.events():
-            if tap >= 0:
-                self._tell_tap(event, tap, record.entry.site.op)
-            elif event.kind == "output":
-                self._tell(event, "alert_ys", self.host.alert_ys, self.host.alert_ys_once, "on_ys", self.host.on_ys)
-            else:
-                self._tell(event, "alert", self.host.alert, self.host.alert_once, "on_step", self.host.on_step)
-
-    def _tell(self, event: TapEvent, alert_name: str, alert: Any, once: bool, name: str, on_event: Any) -> None:
-        if alert is not None and not (once and (event.path, event.kind) in self._alerted):
-            message = self._guard.call(alert_name, alert, event)
-            if self._guard.call(alert_name, bool, message):
-                self._alerted.add((event.path, event.kind))
-                say(alert_line(event, message if isinstance(message, str) else "alert"))
-        if on_event is not None:
-            self._guard.call(name, on_event, event)
-
-    def _tell_tap(self, event: TapEvent, index: int, op: str, line: str | None = None) -> None:
-        tap = self.host.taps[index]
-        if tap.alert is not None and not (tap.once and index in self._printed):
-            message = self._guard.call("a tap's alert", tap.alert, event.value)
-            if self._guard.call("a tap's alert", bool, message):
-                self._printed.add(index)
-                label = line or (op if tap.label is None else tap.label)
-                say(value_line(event) if tap.prints else alert_line(event, label))
-        if self.host.on_step is not None:
-            self._guard.call("on_step", self.host.on_step, event)
 
     # --- Afterwards ------------------------------------------------------------------------------------------
 
@@ -359,6 +267,13 @@ class Lens:
             unknown=tuple(sorted(self._unknown)),
             notes=off,
         )
+
+
+def _is_last(entry: Any, counts: np.ndarray) -> bool:
+    """Whether an outermost loop has ended."""
+    if not isinstance(entry, Entry) or isinstance(entry, RingEntry) or entry.num_outer:
+        return False
+    return bool(((counts <= 0) | (counts == entry.site.total)).any())
 
 
 def _range(operand: dict[str, Any]) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import collections
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
+from jaxtap import _frame
+from jaxtap._batches import Batch
 from jaxtap._compile_log import CompileLog
 from jaxtap._config import check_count
 from jaxtap._events import EARLY_KINDS, KINDS, TapEvent
 from jaxtap._guard import warn
-from jaxtap._records import Record
 from jaxtap._report import Report
-from jaxtap._table import rows
+from jaxtap._store import Store
 from jaxtap._timeline import Timeline, timeline
 
 if TYPE_CHECKING:
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 
 
 class Events(Sequence[TapEvent]):
-    """The events of a recorder, oldest first, in the order of arrival. Grows while the program runs."""
+    """The events of a recorder, oldest first, in the order of arrival. Grows while the program runs.
+
+    Events are kept as columns. Each is made when it is asked for, and again when it is asked for again.
+    """
 
     def __init__(self, recorder: FlightRecorder) -> None:
         self._recorder = recorder
 
     def __len__(self) -> int:
-        return len(self._recorder.named())
+        return self._recorder.count()
 
     @overload
     def __getitem__(self, index: int) -> TapEvent: ...
     @overload
     def __getitem__(self, index: slice) -> list[TapEvent]: ...
     def __getitem__(self, index: int | slice) -> TapEvent | list[TapEvent]:
-        found = self._recorder.named()[index]
-        return [event for event, _ in found] if isinstance(found, list) else found[0]
+        return self._recorder.slice(index) if isinstance(index, slice) else self._recorder.event(index)
 
     def __iter__(self) -> Iterator[TapEvent]:
-        return iter([event for event, _ in self._recorder.named()])
+        return self._recorder.since(0)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, (Events, list)) else NotImplemented
@@ -75,11 +77,8 @@ class FlightRecorder:
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = None if capacity is None else check_count("capacity", capacity, 1, "events kept")
         self._lock = threading.RLock()
-        self._pending: collections.deque[Record | TapEvent] = collections.deque()
-        self._events: list[tuple[TapEvent, tuple[str, ...] | None]] = []
-        self._count = 0
-        self._dropped = 0
-        self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self._dropped)
+        self._store = Store(self.capacity, None)
+        self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self.dropped)
         self.feed: Callable[[], None] = lambda: None
         self.compiles = CompileLog()
 
@@ -91,62 +90,68 @@ class FlightRecorder:
     @property
     def dropped(self) -> int:
         """How many events were dropped to keep within `capacity`."""
-        return self._dropped
+        return self._store.dropped
 
     def __call__(self, event: TapEvent) -> None:
         """Keep an event."""
-        self.add(event, 1)
+        self.add(event)
 
-    def add(self, item: Record | TapEvent, count: int) -> None:
-        """Keep a crossing of `count` events, or a single event."""
-        if self.capacity is None:
-            self._pending.append(item)
-            self._count += count
-            return
+    def add(self, item: Batch | TapEvent) -> None:
+        """Keep events that arrived together, or a single one."""
         with self._lock:
-            self._pending.append(item)
-            self._count += count
-            first = not self._dropped
-            if self._count > self.capacity:
-                self._drop(self._count - self.capacity)
-        if first and self._dropped:
+            first = not self._store.dropped
+            self._store.append(item)
+            first = first and bool(self._store.dropped)
+        if first:
             warn(f"jaxtap: the recorder is full (capacity={self.capacity}); it keeps the newest and counts `dropped`.")
 
-    def _drop(self, count: int) -> None:
-        """Drop the oldest events."""
-        if len(self._events) < count:
-            self.named()
-        del self._events[:count]
-        self._count -= count
-        self._dropped += count
+    def count(self) -> int:
+        """How many events are kept."""
+        self.feed()
+        return len(self._store)
 
-    def named(self) -> list[tuple[TapEvent, tuple[str, ...] | None]]:
-        """The events kept, each with the names of its columns."""
+    def event(self, index: int) -> TapEvent:
+        """One of the events kept.
+
+        Raises:
+          IndexError: if there is none at that index.
+        """
         self.feed()
         with self._lock:
-            while self._pending:
-                item = self._pending.popleft()
-                if isinstance(item, TapEvent):
-                    self._events.append((item, None))
-                else:
-                    self._events.extend(item.named_events())
-            return self._events
+            return self._store.event(index)
+
+    def slice(self, index: slice) -> list[TapEvent]:
+        """Some of the events kept."""
+        self.feed()
+        with self._lock:
+            chosen = range(*index.indices(len(self._store)))
+            if not chosen:
+                return []
+            if chosen.step == 1:
+                own = self._store.since(chosen.start)
+                return [event for event, _ in zip(own, chosen, strict=False)]
+            return [self._store.event(i) for i in chosen]
+
+    def since(self, index: int) -> Iterator[TapEvent]:
+        """The events kept from one on, as they are now."""
+        self.feed()
+        with self._lock:
+            return self._store.since(index)
 
     def drain(self) -> list[TapEvent]:
         """The events kept, oldest first, which the recorder then forgets."""
+        self.feed()
         with self._lock:
-            taken = [event for event, _ in self.named()]
-            self._events.clear()
-            self._count -= len(taken)
-        return taken
+            taken = self._store.since(0)
+            self._store.clear()
+        return list(taken)
 
     def clear(self) -> None:
         """Forget all events, and the count of dropped ones."""
         self.feed()
         with self._lock:
-            self._pending.clear()
-            self._events.clear()
-            self._count = self._dropped = 0
+            self._store.clear()
+            self._store.dropped = 0
 
     def report(self) -> Report:
         """What was seen and what was not: loops, events expected and delivered, failures."""
@@ -157,7 +162,7 @@ class FlightRecorder:
 
         Stations are there for a recording with `trace=True`. May be asked for at any time, also by `on_step`.
         """
-        return timeline(self.compiles, [event for event, _ in list(self.named())])
+        return timeline(self.compiles, self.since(0))
 
     def df(self, *, kind: str | None = None, path: str | None = None) -> pd.DataFrame:
         """The events as a table, one row an event.
@@ -187,8 +192,15 @@ class FlightRecorder:
         if kind not in (None, *KINDS):
             raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, or None; got {kind!r}.")
         kinds = [k for k in KINDS if k not in EARLY_KINDS] if kind is None else [kind]
-        return pd.DataFrame(rows((e, n) for e, n in list(self.named()) if e.kind in kinds and path in (None, e.path)))
+        self.feed()
+        with self._lock:
+            batches, skipped = list(self._store.batches), self._store.skipped
+        found, rows = _frame.segments(batches, skipped, lambda k, p: k in kinds and path in (None, p))
+        table = _frame.columns(found, rows)
+        for name, column in table.items():
+            if isinstance(column, _frame.Words):
+                table[name] = pd.Series(column.words, dtype=None if column.words else object).array.take(column.codes)
+        return pd.DataFrame(table, copy=False)
 
     def __repr__(self) -> str:
-        self.feed()
-        return f"<FlightRecorder: {self._count} events, {self._dropped} dropped>"
+        return f"<FlightRecorder: {self.count()} events, {self.dropped} dropped>"

@@ -47,16 +47,24 @@ class Router:
                 job()
             except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
                 _guard.failed("a user function", error)
-            self._ended += 1
+            self.progress()
+
+    def progress(self) -> None:
+        """A job that calls many user functions has called one more."""
+        self._ended += 1
+
+    def is_own(self) -> bool:
+        """Whether this is the thread on which jobs run."""
+        return threading.current_thread() is self._thread
 
     def drain(self) -> None:
         """Wait until the jobs put so far have run."""
-        if self._thread is not None and threading.current_thread() is not self._thread:
+        if self._thread is not None and not self.is_own():
             self._mark().wait()
 
     def catch_up(self) -> bool:
         """As `drain`, but give up when jobs stall or take too long; returns whether they have all run."""
-        if self._thread is None or threading.current_thread() is self._thread:
+        if self._thread is None or self.is_own():
             return True
         done, before, until = self._mark(), -1, time.monotonic() + LONGEST_WAIT_S
         while not done.wait(STALL_S):

@@ -1,0 +1,232 @@
+"""The columns of a table of events, put together from columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxtap._batches import Batch, Loose
+from jaxtap._events import TapEvent
+from jaxtap._table import leaf_columns
+from jaxtap._tap_chunk import TapChunk
+
+
+@dataclasses.dataclass
+class Segment:
+    """Events that come from one place, as columns of a table.
+
+    Attributes:
+      at: int (n,), at which rows of the table they are.
+      fields: what events have in common, by name.
+      leaves: the leaves of their values, by name.
+    """
+
+    at: np.ndarray
+    fields: dict[str, Any]
+    leaves: dict[str, Any]
+
+
+FIELDS = ("path", "kind", "step", "total", "lane", "outer", "call", "time", "device", "process")
+
+# Values at rows of a table: one for each, or one for all.
+Piece = tuple[np.ndarray, Any]
+
+# Whether events of a kind and path are wanted.
+Wanted = Callable[[str, str], bool]
+
+
+def segments(batches: Sequence[Batch | Loose], skipped: int, wanted: Wanted) -> tuple[list[Segment], int]:
+    """The wanted events of several batches, and how many these are.
+
+    Args:
+      batches: the events.
+      skipped: how many events of the first batch are left out.
+      wanted: says of a kind and an address whether its events are wanted.
+    """
+    found: list[Segment] = []
+    rows = 0
+    for batch in batches:
+        if isinstance(batch, Batch):
+            own = _of_batch(batch, skipped, wanted)
+        else:
+            own = _of_events([event for event in batch.events(skipped) if wanted(event.kind, event.path)])
+        for segment in own:
+            segment.at = segment.at + rows
+        rows += sum(len(segment.at) for segment in own)
+        found += own
+        skipped = 0
+    return found, rows
+
+
+def _of_batch(batch: Batch, skipped: int, wanted: Wanted) -> list[Segment]:
+    own = [chunk for chunk in batch.chunks() if wanted(chunk.kind, chunk.path)]
+    if not skipped and sum(map(len, own)) == len(batch):
+        found = [_of_chunk(chunk, chunk.order, slice(None)) for chunk in own]
+    else:
+        is_left = np.zeros(len(batch), bool)
+        for chunk in own:
+            is_left[chunk.order] = True
+        is_left[:skipped] = False
+        places = np.cumsum(is_left) - 1
+        kept = [(chunk, is_left[chunk.order]) for chunk in own]
+        found = [_of_chunk(chunk, places[chunk.order[keep]], keep) for chunk, keep in kept if keep.any()]
+    return sorted(found, key=lambda segment: int(segment.at[0]))
+
+
+def _of_chunk(chunk: TapChunk, at: np.ndarray, keep: Any) -> Segment:
+    fields = {
+        "path": chunk.path,
+        "kind": chunk.kind,
+        "step": chunk.steps[keep],
+        "total": chunk.total,
+        "lane": chunk.lanes[keep],
+        "outer": chunk.outer[keep],
+        "call": chunk.calls[keep],
+        "time": chunk.times[keep],
+        "device": chunk.device,
+        "process": chunk.process,
+    }
+    leaves = chunk.values
+    return Segment(at, fields, {n: leaf[keep] if hasattr(leaf, "ndim") else leaf for n, leaf in leaves.items()})
+
+
+def _of_events(events: Sequence[TapEvent]) -> list[Segment]:
+    """Events that came one by one, those of one form together."""
+    found: list[Segment] = []
+    first = 0
+    for (names, *_), group in itertools.groupby(events, _form):
+        own = list(group)
+        fields: dict[str, Any] = {name: [getattr(event, name) for event in own] for name in FIELDS}
+        for name in ("lane", "outer"):
+            fields[name] = np.array(fields[name], np.int64).reshape(len(own), -1)
+        cells = [[_cell(leaf) for leaf in jax.tree_util.tree_leaves(event.value)] for event in own]
+        leaves = dict(zip(names, map(list, zip(*cells, strict=True)), strict=True))
+        found.append(Segment(np.arange(first, first + len(own)), fields, leaves))
+        first += len(own)
+    return found
+
+
+def _form(event: TapEvent) -> tuple[Any, ...]:
+    return leaf_columns(event.value), len(event.lane), len(event.outer)
+
+
+def _cell(leaf: Any) -> Any:
+    return leaf.item() if isinstance(leaf, (np.ndarray, np.generic)) and leaf.ndim == 0 else leaf
+
+
+# --- Columns -------------------------------------------------------------------------------------------------
+
+
+def columns(found: Sequence[Segment], n: int) -> dict[str, Any]:
+    """The columns of a table with `n` rows. Words are `Words`."""
+    table: dict[str, Any] = {}
+    for name in FIELDS:
+        pieces = [(segment.at, segment.fields[name]) for segment in found]
+        if name in ("path", "kind"):
+            table[name] = words(pieces, n)
+        elif name in ("lane", "outer"):
+            table |= _spread(name, pieces, n)
+        else:
+            table[name] = assembled(pieces, n)
+    for name in ("device", "process"):
+        # Left out where each row says the same.
+        if n and (table[name] == table[name][0]).all():
+            del table[name]
+    leaves: dict[str, list[Piece]] = {}
+    for segment in found:
+        for name, values in segment.leaves.items():
+            leaves.setdefault(f"leaf {name}" if name in table else name, []).append((segment.at, values))
+    return table | {name: assembled(pieces, n) for name, pieces in leaves.items()}
+
+
+def _spread(name: str, pieces: Sequence[Piece], n: int) -> dict[str, Any]:
+    """Tuples of integers as one column, or one for each position where there are several."""
+    width = max((values.shape[1] for _, values in pieces), default=0)
+    names = [name] if width <= 1 else [f"{name}_{i}" for i in range(width)]
+    return {
+        column: assembled([(at, values[:, i]) for at, values in pieces if i < values.shape[1]], n)
+        for i, column in enumerate(names)
+    }
+
+
+class Words:
+    """A column of words, few of which differ.
+
+    Attributes:
+      words: those that there are.
+      codes: int (n,), which of them each row holds.
+    """
+
+    def __init__(self, words: list[str], codes: np.ndarray) -> None:
+        self.words, self.codes = words, codes
+
+
+def words(pieces: Sequence[Piece], n: int) -> Words:
+    """Words at places, each for all rows of a piece or one for each."""
+    numbers: dict[str, int] = {}
+    codes = np.zeros(n, np.int32)
+    for at, word in pieces:
+        if isinstance(word, str):
+            codes[at] = numbers.setdefault(word, len(numbers))
+        else:
+            codes[at] = [numbers.setdefault(each, len(numbers)) for each in word]
+    return Words(list(numbers), codes)
+
+
+_DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
+
+
+def assembled(pieces: Sequence[Piece], n: int) -> np.ndarray:
+    """Values at places: numbers of Python's kinds where that can be, NaN where numbers are missing, else objects."""
+    kinds = {_kind(values) for _, values in pieces}
+    if sum(len(at) for at, _ in pieces) < n:
+        kinds.add("none")
+    if len(kinds) == 1 and kinds <= _DTYPES.keys():
+        column = np.empty(n, _DTYPES[kinds.pop()])
+    elif kinds & {"int", "float"} and kinds <= {"int", "float", "none"}:
+        column = np.full(n, np.nan)
+    else:
+        column = np.full(n, None, object)
+    for at, values in pieces:
+        _put(column, at, values)
+    return column
+
+
+def _kind(values: Any) -> str:
+    if isinstance(values, list):
+        kinds = {_kind(each) for each in values}
+        return kinds.pop() if len(kinds) == 1 else "other"
+    if values is None:
+        return "none"
+    if isinstance(values, (bool, int, float, complex)):
+        return type(values).__name__
+    if not isinstance(values, np.ndarray) or values.ndim > 1:
+        return "other"
+    if values.dtype == np.bool_:
+        return "bool"
+    families = (("int", jnp.integer), ("float", jnp.floating), ("complex", jnp.complexfloating))
+    return next((name for name, family in families if jnp.issubdtype(values.dtype, family)), "other")
+
+
+def _put(column: np.ndarray, at: np.ndarray, values: Any) -> None:
+    """Write values at places of a column."""
+    several = isinstance(values, (list, np.ndarray)) or (hasattr(values, "ndim") and values.ndim > 0)
+    if column.dtype != object:
+        if values is not None:
+            column[at] = values
+        return
+    cells = np.empty(len(at), object)
+    cells[:] = _cells(values) if several else [values] * len(at)
+    column[at] = cells
+
+
+def _cells(values: Any) -> list[Any]:
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        return values.tolist()
+    return list(values)
