@@ -11,6 +11,7 @@ import jax
 from jax.core import Tracer
 
 from jaxtap import _active, _compiles
+from jaxtap._capacity import CapacitySpec
 from jaxtap._config import (
     OPS,
     THREADS,
@@ -333,7 +334,7 @@ def record(
     alert: Alert | None = None,
     alert_once: bool = False,
     threads: Literal["own", "all"] = "own",
-    capacity: int | None = None,
+    capacity: CapacitySpec = None,
     raise_on_exit: bool = False,
     trace: bool = False,
 ) -> Recording: ...
@@ -362,7 +363,7 @@ def record(
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
-    capacity: int | None = None,
+    capacity: CapacitySpec = None,
     trace: bool = False,
 ) -> tuple[Callable[..., Any], FlightRecorder]: ...
 def record(
@@ -390,7 +391,7 @@ def record(
     alert: Alert | None = None,
     alert_once: bool = False,
     threads: str = "own",
-    capacity: int | None = None,
+    capacity: CapacitySpec = None,
     raise_on_exit: bool = False,
     trace: bool = False,
 ) -> Recording | tuple[Callable[..., Any], FlightRecorder]:
@@ -403,7 +404,8 @@ def record(
     Args:
       f: a function to wrap; None for the block form.
       threads: `"own"` sees the thread that opened the lens, `"all"` every thread of the process.
-      capacity: keep only the newest this many events; None keeps all.
+      capacity: how much is kept, the newest: a number of events, an amount of memory such as `"4GiB"` or `"500 MB"`, or
+        both as a tuple. None keeps any number of events. Without an amount of memory, it is 1 GiB.
       raise_on_exit: in the block form, raise `Tripped` on leaving the block if a tripwire has fired. A tripwire
         itself never ends a program: that would change its result.
       trace: also record what happens before programs run: an event of kind `"trace"` for each loop when it is traced,

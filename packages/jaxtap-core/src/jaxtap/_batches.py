@@ -38,12 +38,7 @@ class Batch:
         own = [block.only(wanted) for block in self.blocks]
         if all(new is old for new, old in zip(own, self.blocks, strict=True)):
             return self
-        kept = [block for block in own if block is not None]
-        if len(kept) < 2 or self.turns is None:
-            return Batch(kept, None) if kept else None
-        numbers = np.cumsum([block is not None for block in own]) - 1
-        left = np.array([block is not None for block in own])[self.turns]
-        return Batch(kept, numbers[self.turns[left]].astype(self.turns.dtype))
+        return _of_those_left(own, self.turns)
 
     def events(self, start: int = 0) -> Iterator[TapEvent]:
         """The events from one on, one by one."""
@@ -109,8 +104,22 @@ class Batch:
         if self.turns is None:
             return Batch([self.blocks[0].since(row)], None)
         before = np.bincount(self.turns[:row], minlength=len(self.blocks)).tolist()
-        kept = [own.since(first) for own, first in zip(self.blocks, before, strict=True)]
-        return Batch(kept, self.turns[row:].copy())
+        own = [
+            block.since(first) if first < len(block) else None for block, first in zip(self.blocks, before, strict=True)
+        ]
+        found = _of_those_left(own, self.turns[row:])
+        assert found is not None
+        return found
+
+
+def _of_those_left(blocks: Sequence[Block | None], turns: np.ndarray | None) -> Batch | None:
+    """A batch of some of the blocks that took turns; None where none is left."""
+    kept = [block for block in blocks if block is not None]
+    if len(kept) < 2 or turns is None:
+        return Batch(kept, None) if kept else None
+    is_left = np.array([block is not None for block in blocks])
+    numbers = np.cumsum(is_left) - 1
+    return Batch(kept, numbers[turns[is_left[turns]]].astype(turns.dtype))
 
 
 def _moved(chunk: TapChunk, shift: np.ndarray) -> TapChunk:

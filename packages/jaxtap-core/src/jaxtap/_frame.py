@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,18 @@ class Segment:
     """Events that come from one place, as columns of a table.
 
     Attributes:
-      at: int (n,), at which rows of the table they are.
+      at: at which rows of the table they are, ascending: int (n,), or a slice where these follow each other.
       fields: what events have in common, by name.
       leaves: the leaves of their values, by name.
     """
+
+    at: Rows
+    fields: dict[str, Any]
+    leaves: dict[str, Any]
+
+
+class _Placed(NamedTuple):
+    """As a segment, with places among the events of one batch."""
 
     at: np.ndarray
     fields: dict[str, Any]
@@ -34,8 +42,11 @@ class Segment:
 
 FIELDS = ("path", "kind", "step", "total", "lane", "outer", "call", "time", "device", "process")
 
+# Rows of a table. Several times as fast where they are a slice.
+Rows = np.ndarray | slice
+
 # Values at rows of a table: one for each, or one for all.
-Piece = tuple[np.ndarray, Any]
+Piece = tuple[Rows, Any]
 
 # Whether events of a kind and path are wanted.
 Wanted = Callable[[str, str], bool]
@@ -56,15 +67,22 @@ def segments(batches: Sequence[Batch | Loose], skipped: int, wanted: Wanted) -> 
             own = _of_batch(batch, skipped, wanted)
         else:
             own = _of_events([event for event in batch.events(skipped) if wanted(event.kind, event.path)])
-        for segment in own:
-            segment.at = segment.at + rows
+        found += [Segment(_as_rows(segment.at + rows), segment.fields, segment.leaves) for segment in own]
         rows += sum(len(segment.at) for segment in own)
-        found += own
         skipped = 0
     return found, rows
 
 
-def _of_batch(batch: Batch, skipped: int, wanted: Wanted) -> list[Segment]:
+def _as_rows(at: np.ndarray) -> Rows:
+    first, last = int(at[0]), int(at[-1])
+    return slice(first, last + 1) if last + 1 - first == len(at) else at
+
+
+def _count(at: Rows) -> int:
+    return at.stop - at.start if isinstance(at, slice) else len(at)
+
+
+def _of_batch(batch: Batch, skipped: int, wanted: Wanted) -> list[_Placed]:
     own = [chunk for chunk in batch.chunks() if wanted(chunk.kind, chunk.path)]
     if not skipped and sum(map(len, own)) == len(batch):
         found = [_of_chunk(chunk, chunk.order, slice(None)) for chunk in own]
@@ -79,7 +97,7 @@ def _of_batch(batch: Batch, skipped: int, wanted: Wanted) -> list[Segment]:
     return sorted(found, key=lambda segment: int(segment.at[0]))
 
 
-def _of_chunk(chunk: TapChunk, at: np.ndarray, keep: Any) -> Segment:
+def _of_chunk(chunk: TapChunk, at: np.ndarray, keep: Any) -> _Placed:
     fields = {
         "path": chunk.path,
         "kind": chunk.kind,
@@ -93,12 +111,12 @@ def _of_chunk(chunk: TapChunk, at: np.ndarray, keep: Any) -> Segment:
         "process": chunk.process,
     }
     leaves = chunk.values
-    return Segment(at, fields, {n: leaf[keep] if hasattr(leaf, "ndim") else leaf for n, leaf in leaves.items()})
+    return _Placed(at, fields, {n: leaf[keep] if hasattr(leaf, "ndim") else leaf for n, leaf in leaves.items()})
 
 
-def _of_events(events: Sequence[TapEvent]) -> list[Segment]:
+def _of_events(events: Sequence[TapEvent]) -> list[_Placed]:
     """Events that came one by one, those of one form together."""
-    found: list[Segment] = []
+    found: list[_Placed] = []
     first = 0
     for (names, *_), group in itertools.groupby(events, _form):
         own = list(group)
@@ -107,7 +125,7 @@ def _of_events(events: Sequence[TapEvent]) -> list[Segment]:
             fields[name] = np.array(fields[name], np.int64).reshape(len(own), -1)
         cells = [[_cell(leaf) for leaf in jax.tree_util.tree_leaves(event.value)] for event in own]
         leaves = dict(zip(names, map(list, zip(*cells, strict=True)), strict=True))
-        found.append(Segment(np.arange(first, first + len(own)), fields, leaves))
+        found.append(_Placed(np.arange(first, first + len(own)), fields, leaves))
         first += len(own)
     return found
 
@@ -123,8 +141,20 @@ def _cell(leaf: Any) -> Any:
 # --- Columns -------------------------------------------------------------------------------------------------
 
 
+def table(pd: Any, found: Sequence[Segment], n: int) -> dict[str, Any]:
+    """The columns of a table with `n` rows, for a DataFrame of `pd`, which is pandas."""
+    made = columns(found, n)
+    for name, column in made.items():
+        if isinstance(column, Words):
+            made[name] = pd.Series(column.words, dtype=None if column.words else object).array.take(column.codes)
+        elif column is None:
+            # That it is one of objects spares pandas to look at each of them.
+            made[name] = pd.Series(np.empty(n, object), dtype=object, copy=False)
+    return made
+
+
 def columns(found: Sequence[Segment], n: int) -> dict[str, Any]:
-    """The columns of a table with `n` rows. Words are `Words`."""
+    """The columns of a table with `n` rows: arrays, words, or None where there is nothing."""
     table: dict[str, Any] = {}
     for name in FIELDS:
         pieces = [(segment.at, segment.fields[name]) for segment in found]
@@ -136,7 +166,7 @@ def columns(found: Sequence[Segment], n: int) -> dict[str, Any]:
             table[name] = assembled(pieces, n)
     for name in ("device", "process"):
         # Left out where each row says the same.
-        if n and (table[name] == table[name][0]).all():
+        if not n or (table[name] == table[name][0]).all():
             del table[name]
     leaves: dict[str, list[Piece]] = {}
     for segment in found:
@@ -182,17 +212,20 @@ def words(pieces: Sequence[Piece], n: int) -> Words:
 _DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float64, "complex": np.complex128}
 
 
-def assembled(pieces: Sequence[Piece], n: int) -> np.ndarray:
-    """Values at places: numbers of Python's kinds where that can be, NaN where numbers are missing, else objects."""
+def assembled(pieces: Sequence[Piece], n: int) -> np.ndarray | None:
+    """Values at rows: numbers of Python's kinds where that can be, NaN where numbers are missing, else objects."""
     kinds = {_kind(values) for _, values in pieces}
-    if sum(len(at) for at, _ in pieces) < n:
+    if sum(_count(at) for at, _ in pieces) < n:
         kinds.add("none")
+    if kinds <= {"none"}:
+        return None
     if len(kinds) == 1 and kinds <= _DTYPES.keys():
         column = np.empty(n, _DTYPES[kinds.pop()])
     elif kinds & {"int", "float"} and kinds <= {"int", "float", "none"}:
         column = np.full(n, np.nan)
     else:
-        column = np.full(n, None, object)
+        # Holds None.
+        column = np.empty(n, object)
     for at, values in pieces:
         _put(column, at, values)
     return column
@@ -214,15 +247,16 @@ def _kind(values: Any) -> str:
     return next((name for name, family in families if jnp.issubdtype(values.dtype, family)), "other")
 
 
-def _put(column: np.ndarray, at: np.ndarray, values: Any) -> None:
-    """Write values at places of a column."""
-    several = isinstance(values, (list, np.ndarray)) or (hasattr(values, "ndim") and values.ndim > 0)
-    if column.dtype != object:
-        if values is not None:
-            column[at] = values
+def _put(column: np.ndarray, at: Rows, values: Any) -> None:
+    """Write values at rows of a column."""
+    if values is None:
         return
-    cells = np.empty(len(at), object)
-    cells[:] = _cells(values) if several else [values] * len(at)
+    if column.dtype != object:
+        column[at] = values
+        return
+    several = isinstance(values, list) or getattr(values, "ndim", 0) > 0
+    cells = np.empty(_count(at), object)
+    cells[:] = _cells(values) if several else [values] * len(cells)
     column[at] = cells
 
 

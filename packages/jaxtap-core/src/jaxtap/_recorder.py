@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, overload
 
 from jaxtap import _frame
 from jaxtap._batches import Batch
+from jaxtap._capacity import CapacitySpec, check_capacity
 from jaxtap._compile_log import CompileLog
-from jaxtap._config import check_count
 from jaxtap._events import EARLY_KINDS, KINDS, TapEvent
 from jaxtap._guard import warn
 from jaxtap._report import Report
@@ -56,8 +56,12 @@ class FlightRecorder:
 
     `jaxtap.record` makes one and fills it. It can also be handed to `jaxtap.verbose` as `on_step`.
 
+    The newest events are kept: up to a number, if one is given, and within 1 GiB of memory, unless another amount is
+    given.
+
     Args:
-      capacity: keep only the newest this many events; None keeps all.
+      capacity: how much is kept: a number of events, an amount of memory such as `"4GiB"` or `"500 MB"`, or both as a
+        tuple. None keeps any number of events.
 
     Attributes:
       account: gives the report of the lens that fills this recorder.
@@ -65,7 +69,7 @@ class FlightRecorder:
       compiles: with `trace=True`, the programs that were compiled; otherwise empty.
 
     Raises:
-      ValueError: if `capacity` is less than 1.
+      ValueError: if `capacity` is less than 1, or none of these.
 
     >>> recorder = FlightRecorder(capacity=2)
     >>> for step in range(3):
@@ -74,10 +78,10 @@ class FlightRecorder:
     ([1, 2], 1)
     """
 
-    def __init__(self, capacity: int | None = None) -> None:
-        self.capacity = None if capacity is None else check_count("capacity", capacity, 1, "events kept")
+    def __init__(self, capacity: CapacitySpec = None) -> None:
+        self.capacity = capacity
         self._lock = threading.RLock()
-        self._store = Store(self.capacity, None)
+        self._store = Store(check_capacity(capacity))
         self.account: Callable[[], Report] = lambda: Report(attached=False, dropped=self.dropped)
         self.feed: Callable[[], None] = lambda: None
         self.compiles = CompileLog()
@@ -90,6 +94,7 @@ class FlightRecorder:
     @property
     def dropped(self) -> int:
         """How many events were dropped to keep within `capacity`."""
+        self.feed()
         return self._store.dropped
 
     def __call__(self, event: TapEvent) -> None:
@@ -103,7 +108,8 @@ class FlightRecorder:
             self._store.append(item)
             first = first and bool(self._store.dropped)
         if first:
-            warn(f"jaxtap: the recorder is full (capacity={self.capacity}); it keeps the newest and counts `dropped`.")
+            bound = "1 GiB, unless capacity= says more" if self.capacity is None else f"capacity={self.capacity!r}"
+            warn(f"jaxtap: the recorder is full ({bound}); it keeps the newest events and counts `dropped`.")
 
     def count(self) -> int:
         """How many events are kept."""
@@ -196,11 +202,7 @@ class FlightRecorder:
         with self._lock:
             batches, skipped = list(self._store.batches), self._store.skipped
         found, rows = _frame.segments(batches, skipped, lambda k, p: k in kinds and path in (None, p))
-        table = _frame.columns(found, rows)
-        for name, column in table.items():
-            if isinstance(column, _frame.Words):
-                table[name] = pd.Series(column.words, dtype=None if column.words else object).array.take(column.codes)
-        return pd.DataFrame(table, copy=False)
+        return pd.DataFrame(_frame.table(pd, found, rows), copy=False)
 
     def __repr__(self) -> str:
         return f"<FlightRecorder: {self.count()} events, {self.dropped} dropped>"

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 from jaxtap._batches import Batch, Loose
+from jaxtap._capacity import Capacity
 from jaxtap._events import TapEvent
 
 
@@ -19,8 +20,8 @@ class Store:
       dropped: how many events were dropped to keep within the bounds.
     """
 
-    def __init__(self, most_events: int | None, most_bytes: int | None) -> None:
-        self._most_events, self._most_bytes = most_events, most_bytes
+    def __init__(self, capacity: Capacity) -> None:
+        self._most_events, self._most_bytes = capacity
         self.dropped = 0
         self.clear()
 
@@ -95,7 +96,7 @@ class Store:
     def _drop(self) -> None:
         if self._most_events is not None and len(self) > self._most_events:
             self._drop_before(self._ends[-1] - self._most_events)
-        if self._most_bytes is None or self.nbytes <= self._most_bytes:
+        if self.nbytes <= self._most_bytes:
             return
         whole, over = 0, self.nbytes - self._most_bytes
         while over > 0 and whole < len(self.batches) - 1:
@@ -118,7 +119,6 @@ class Store:
     def _cut(self) -> None:
         """Keep as much of the one batch that is left as fits."""
         (last,) = self.batches
-        assert self._most_bytes is not None
         share = max(1, int(len(last) * self._most_bytes / max(1, last.nbytes)))
         self._drop_before(max(self._first, self._ends[-1] - share))
         if isinstance(last, Batch):
