@@ -206,6 +206,7 @@ def tell(
             parts=(part,),
             lanes=lanes,
             speaker=around.speaker,
+            is_urgent=listener.trips_on is not None,
         )
         send_from_point(entry, around.steps, mask, arrays)
 

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxtap import _active, _compiles
 from jaxtap._capacity import CapacitySpec
 from jaxtap._config import (
+    BUFFER_BYTES,
     OPS,
     THREADS,
     Host,
@@ -56,6 +57,8 @@ def _view(
     lanes: LanesSpec,
     internals: bool,
     shards: bool,
+    buffer: int | None,
+    buffer_bytes: int,
 ) -> View:
     return View(
         select=selection("select", select) if wants_carry else None,
@@ -71,6 +74,8 @@ def _view(
         lanes=check_lanes(lanes),
         internals=check_flag("internals", internals),
         shards=check_flag("shards", shards),
+        buffer=None if buffer is None else check_count("buffer", buffer, 1, "1 sends each event at once"),
+        buffer_bytes=check_count("buffer_bytes", buffer_bytes, 1, "bytes of the buffers of each outermost loop"),
     )
 
 
@@ -124,6 +129,8 @@ def verbose(
     internals: bool = False,
     shards: bool = False,
     processes: int | Sequence[int] | None = None,
+    buffer: int | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -166,6 +173,12 @@ def verbose(
         event of its own with its `device`; nothing is gathered for it. Without, values are sent whole, once.
       processes: of a program that runs in several processes, those in which events are received: an index or several;
         None for all. In the others the program is the same, and what it sends is not looked at.
+      buffer: events of a loop wait in buffers on the device, and many cross to the host at once. None adapts how many
+        steps that are to the time that they take: the first event comes at once, and then about every 5 ms some do.
+        With `n`, events cross every n steps of the loops, those within others counted; with 1, each at once, without a
+        buffer. What tripwires send never waits, nor does what stands outside of any loop or on several devices.
+      buffer_bytes: how much memory of the device the buffers of an outermost loop may take. A step that fills more than
+        half of it crosses at once.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -208,6 +221,8 @@ def verbose(
         lanes=lanes,
         internals=internals,
         shards=shards,
+        buffer=buffer,
+        buffer_bytes=buffer_bytes,
     )
     return wrapped(f, Lens(view, host, None))
 
@@ -330,6 +345,8 @@ def record(
     internals: bool = False,
     shards: bool = False,
     processes: int | Sequence[int] | None = None,
+    buffer: int | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -360,6 +377,8 @@ def record(
     internals: bool = False,
     shards: bool = False,
     processes: int | Sequence[int] | None = None,
+    buffer: int | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -387,6 +406,8 @@ def record(
     internals: bool = False,
     shards: bool = False,
     processes: int | Sequence[int] | None = None,
+    buffer: int | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
     on_step: OnEvent | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
@@ -466,6 +487,8 @@ def record(
         lanes=lanes,
         internals=internals,
         shards=shards,
+        buffer=buffer,
+        buffer_bytes=buffer_bytes,
     )
     if f is None:
         return Recording(view, host, recorder, threads == "all", raise_on_exit, trace)

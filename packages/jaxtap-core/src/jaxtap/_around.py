@@ -26,6 +26,7 @@ class Around:
       hunt: the search for the equation that has made a value that is not finite, or None; within one, nothing else is
         sent.
       partitioned: whether XLA partitions the program over several devices.
+      gathers: whether what is sent can wait in buffers.
       speaker: tells which of several devices is listened to.
     """
 
@@ -38,6 +39,7 @@ class Around:
     hunt: Any = None
     returned: Any = None
     partitioned: bool = False
+    gathers: bool = False
     speaker: Speaker = dataclasses.field(default_factory=Speaker)
 
     def inside(self, step: Any, total: int | None) -> Around:

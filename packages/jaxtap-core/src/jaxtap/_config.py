@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OPS = ("scan", "while_loop")
 THREADS = ("own", "all")
+BUFFER_BYTES = 1 << 20
 OVERFLOWS = ("block", "drop")
 
 
@@ -108,6 +109,8 @@ class View:
       lanes: which lanes are sent, as `_lanes.check_lanes` gives it.
       hooks: what is hooked for it in a library, and how: a name, and anything hashable.
       shards: each device sends the shard that it has; without, values are sent whole.
+      buffer: after how many trips of loops what they send crosses to the host; None adapts to the time that they take.
+      buffer_bytes: how much the buffers of an outermost loop may take.
     """
 
     select: Selection | None = ALL_LEAVES
@@ -124,6 +127,8 @@ class View:
     lanes: Lanes = None
     hooks: tuple[tuple[str, Any], ...] = ()
     shards: bool = False
+    buffer: int | None = None
+    buffer_bytes: int = BUFFER_BYTES
 
     @property
     def watches_cotangents(self) -> bool:

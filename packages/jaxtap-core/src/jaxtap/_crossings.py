@@ -160,6 +160,11 @@ class Crossings:
         return fired
 
     @property
+    def may_settle(self) -> bool:
+        """Whether marked values may be read after a step: what is kept until something happens is not told of them."""
+        return not self.keepers and not self.around.hunt
+
+    @property
     def guarded(self) -> bool:
         """Whether a tripwire looks at the state of the loop."""
         return bool(self._wires or self._hunters)

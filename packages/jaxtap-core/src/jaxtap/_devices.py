@@ -42,6 +42,12 @@ def is_partitioned(ctx: Any) -> bool:
     return axes.num_devices > 1
 
 
+def device_count(ctx: Any) -> int:
+    """How many devices the program that is being lowered runs on."""
+    axes = ctx.module_context.axis_context
+    return axes.mesh.size if isinstance(axes, mlir.SPMDAxisContext) else axes.num_devices
+
+
 def _automatic(axes: Any) -> list[str]:
     """The axes of the mesh around a `shard_map` that are left to XLA."""
     return [name for name in axes.mesh.axis_names if name not in axes.manual_axes and axes.mesh.shape[name] > 1]
@@ -53,7 +59,7 @@ def _lower(ctx: Any, *values: Any, entry: Any) -> list[Any]:
     if process := jax.process_index():
         entry = dataclasses.replace(entry, process=process)
     manual = isinstance(axes, mlir.SPMDAxisContext)
-    if (axes.mesh.size if manual else axes.num_devices) == 1:
+    if device_count(ctx) == 1:
         # The method itself: Python calls that faster than an object that has it.
         _call(ctx, operands, entry.__call__)
     elif ctx.module_context.platforms[0] not in _RAW:

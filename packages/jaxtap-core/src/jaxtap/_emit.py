@@ -127,6 +127,11 @@ class Entry:
     process: int = 0
     num_mask_operands = 2
 
+    @property
+    def waits(self) -> bool:
+        """Whether what is sent may wait in a buffer for more to come."""
+        return self.key.view.buffer != 1
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -169,6 +174,11 @@ class Entry:
 class RingEntry(Entry):
     """The host end of a crossing with the newest steps of a loop, a row each."""
 
+    @property
+    def waits(self) -> bool:
+        """It has waited."""
+        return False
+
 
 @dataclasses.dataclass(eq=False)
 class PointEntry:
@@ -184,6 +194,7 @@ class PointEntry:
       parts: the one payload.
       lanes: size of each mapped axis, outermost first.
       speaker: tells which of several devices is listened to.
+      is_urgent: whether it is of a tripwire that has fired.
       device: index of the device that sends it.
       process: index of the process that receives it.
     """
@@ -197,9 +208,15 @@ class PointEntry:
     parts: tuple[Part, ...]
     lanes: tuple[int, ...]
     speaker: Speaker
+    is_urgent: bool = False
     device: int = 0
     process: int = 0
     num_mask_operands = 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether what is sent may wait in a buffer for more to come."""
+        return self.key.view.buffer != 1 and not self.is_urgent
 
     @property
     def num_scalars(self) -> int:

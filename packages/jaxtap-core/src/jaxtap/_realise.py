@@ -17,7 +17,8 @@ from jax.interpreters import partial_eval as pe
 from jaxtap import _active, _points
 from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
-from jaxtap._devices import is_partitioned
+from jaxtap._buffers import gathering
+from jaxtap._devices import device_count, is_partitioned
 from jaxtap._gates import install as install_gates
 from jaxtap._gates import is_gated
 from jaxtap._jaxprs import (
@@ -50,7 +51,8 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
         def run(*values: Any) -> list[Any]:
             return realise(primitive, params, values, around)
 
-        return mlir.lower_fun(on_untyped(run), multiple_results=True)(ctx, *args)
+        written = gathering(run) if around.gathers else run
+        return mlir.lower_fun(on_untyped(written), multiple_results=True)(ctx, *args)
 
     return lower
 
@@ -90,7 +92,8 @@ def _lower_branch(rule: Callable[..., Any], ctx: Any, *args: Any, **params: Any)
 
 def _outermost(ctx: Any) -> Around:
     """The surroundings of what lies in no loop."""
-    return Around(seals=ctx.module_context.platforms == ("cpu",), partitioned=is_partitioned(ctx))
+    seals = ctx.module_context.platforms == ("cpu",)
+    return Around(seals=seals, partitioned=is_partitioned(ctx), gathers=device_count(ctx) == 1)
 
 
 def _is_looked_into(jaxpr: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxtap._announce import announce
 from jaxtap._around import Around, aligned
 from jaxtap._crossings import Crossings
 from jaxtap._jaxprs import CALLS_BODY, consts, inner, is_literal, scan_counts, scan_p
@@ -14,6 +15,7 @@ from jaxtap._liveness import live, plain
 from jaxtap._mark import is_backward, is_output, leaves_of, own_marks
 from jaxtap._payload import Emitter, Read
 from jaxtap._seal import stepwise
+from jaxtap._settled import settling
 from jaxtap._slices import Slice, output_position, sliced
 from jaxtap._step import fires_inline, observe, way_of
 from jaxtap._walk import walk
@@ -36,6 +38,8 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     y_vars = body.outvars[num_carry:]
     crossings = Crossings(own_marks(body), around)
     late = _late_outputs(crossings, body, num_consts, num_carry)
+    whole = closed
+    closed, settled = settling(closed, num_carry) if crossings.may_settle else (closed, [])
     way = way_of(closed, around)
     read_xs = live(scan_p, params).inputs[num_consts + num_carry :]
 
@@ -51,22 +55,29 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
     def place(i: Any) -> Any:
         return length - i - 1 if reverse else i
 
+    def fixed(i: Any) -> dict[Any, Any]:
+        """What step `i` is given besides the state."""
+        known = dict(zip(body.constvars, consts(closed), strict=True))
+        known |= dict(zip(body.invars[:num_consts], const_values, strict=True))
+        return known | {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
+
+    def returned(yss: Any, i: Any) -> dict[Any, Any]:
+        """What step `i` has returned."""
+        stacked = yss if around.returned is None else around.returned
+        return {v: Slice(_index, ys, place(i)) for v, ys in zip(y_vars, stacked, strict=True) if not is_literal(v)}
+
     def reader(carry: Any, yss: Any, kept: Any, i: Any) -> Read:
         """Reads the leaves of a mark as they stand after step `i`."""
-        fixed = dict(zip(body.constvars, consts(closed), strict=True)) | dict(
-            zip(body.invars[:num_consts], const_values, strict=True)
-        )
-        fixed |= {var: Slice(_index, x, place(i)) for var, x in zip(x_vars, xs, strict=True)}
-        state = fixed | dict(zip(carry_vars, carry, strict=True))
-        stacked = yss if around.returned is None else around.returned
-        outs = {v: Slice(_index, ys, place(i)) for v, ys in zip(y_vars, stacked, strict=True) if not is_literal(v)}
-        outs |= dict(zip(late, kept, strict=True))
+        outs = returned(yss, i) | dict(zip(late, kept, strict=True))
+        state = fixed(i) | dict(zip(carry_vars, carry, strict=True))
+        return lambda mark: sliced(body, leaves_of(mark), *((fixed(i), outs) if is_output(mark) else (state, {})))
 
-        def read(mark: Any) -> list[Any]:
-            known = (fixed, outs) if is_output(mark) else (state, {})
-            return sliced(body, leaves_of(mark), *known)
-
-        return read
+    def tell_settled(i: Any, start: Any, carry: Any, yss: Any) -> None:
+        """Send the marked values that step `i` was given or has handed on."""
+        known, outs = fixed(i) | dict(zip(carry_vars, start, strict=True)), returned(yss, i)
+        outs |= {v: new for v, new in zip(body.outvars[:num_carry], carry, strict=True) if not is_literal(v)}
+        for mark in settled:
+            announce(mark.params, sliced(body, leaves_of(mark), known, outs), around.inside(shown(i), length))
 
     def given(carry: Any, i: Any) -> list[Any]:
         """All that step `i` is given."""
@@ -99,12 +110,13 @@ def realise_scan(params: dict[str, Any], args: list[Any], around: Around) -> lis
         if way.observed:
             observing = around.observing(shown(i), length)
             inside = observe(way, closed, given(start, i), i, lambda ins: walk(closed, ins, observing))
-        state = step(state) if way.inline else stepwise(i, step, state)
+        state = stepwise(i, step, state) if way.whole else step(state)
         done, carry, yss, kept = state
+        tell_settled(i, start, carry, yss)
         last, after = i == length - 1, reader(carry, yss, kept, i)
         fired: dict[Any, Any] = {}
         if crossings.guarded:
-            before, again = reader(start, yss, kept, i), lambda around: walk(closed, given(start, i), around)
+            before, again = reader(start, yss, kept, i), lambda around: walk(whole, given(start, i), around)
             fired = crossings.watch(i, length, lambda lanes: aligned(around, lanes), before, after, again)
         if crossings.keepers:
             inside = inside | fires_inline(way, closed, given(start, i))

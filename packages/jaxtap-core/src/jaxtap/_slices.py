@@ -42,9 +42,9 @@ def sliced(body: Any, operands: Sequence[Any], known: dict[Any, Any], outs: dict
     for operand in operands:
         if is_literal(operand) or operand in values:
             continue
-        turned = _turned(body, operand, outs)
-        if turned is not None:
-            var, order = turned
+        found = turned(body, operand, outs)
+        if found is not None:
+            var, order = found
             values[operand] = lax.transpose(read(values[var]), order)
     missing = [v for v in operands if not is_literal(v) and v not in values]
     if missing:
@@ -68,7 +68,7 @@ def _producers(body: Any, wanted: Sequence[Any], values: dict[Any, Any]) -> list
     return eqns[::-1]
 
 
-def _turned(body: Any, operand: Any, outs: dict[Any, Any]) -> tuple[Any, tuple[int, ...]] | None:
+def turned(body: Any, operand: Any, outs: dict[Any, Any]) -> tuple[Any, tuple[int, ...]] | None:
     """An output that is a transpose of `operand` (vmap moves axes so), and the order of axes that turns it back."""
     for eqn in body.eqns:
         if eqn.primitive.name == "transpose" and eqn.invars[0] is operand and eqn.outvars[0] in outs:
@@ -80,6 +80,6 @@ def _turned(body: Any, operand: Any, outs: dict[Any, Any]) -> tuple[Any, tuple[i
 def output_position(body: Any, operand: Any, num_carry: int) -> int | None:
     """Which output of a body holds `operand`, as it is or transposed; None if none does."""
     outs = {v: None for v in body.outvars[num_carry:] if not is_literal(v)}
-    turned = _turned(body, operand, outs)
-    wanted = operand if operand in outs else turned[0] if turned else None
+    found = turned(body, operand, outs)
+    wanted = operand if operand in outs else found[0] if found else None
     return None if wanted is None else list(body.outvars).index(wanted)

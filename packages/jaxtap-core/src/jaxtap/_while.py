@@ -8,13 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxtap._announce import announce
 from jaxtap._around import Around, aligned, chosen
 from jaxtap._crossings import Crossings
-from jaxtap._jaxprs import consts, inner
+from jaxtap._jaxprs import consts, inner, is_literal
 from jaxtap._liveness import plain
 from jaxtap._mark import leaves_of, own_marks
 from jaxtap._payload import Emitter, Read, emitters
 from jaxtap._seal import sealed, stepwise, unshared
+from jaxtap._settled import settling
 from jaxtap._slices import sliced
 from jaxtap._step import fires_inline, observe, way_of
 from jaxtap._walk import walk
@@ -26,6 +28,8 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
     body = inner(closed)
     cond_consts, body_consts, carry = args[:num_cond], args[num_cond : num_cond + num_body], args[num_cond + num_body :]
     crossings = Crossings(own_marks(body), around)
+    whole = closed
+    closed, settled = settling(closed, len(carry)) if crossings.may_settle else (closed, [])
     pred_aval = inner(cond_jaxpr).outvars[0].aval
     batched = bool(pred_aval.shape)
     way, cond_way = way_of(closed, around), way_of(cond_jaxpr, around)
@@ -48,6 +52,16 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         known = dict(zip(body.constvars, consts(closed), strict=True))
         known |= dict(zip(body.invars, [*body_consts, *carry], strict=True))
         return lambda mark: sliced(body, leaves_of(mark), known, {})
+
+    def tell_settled(i: Any, start: Any, carry: Any, running: Any) -> None:
+        """Send the marked values that step `i` was given or has handed on."""
+        known = dict(zip(body.constvars, consts(closed), strict=True))
+        known |= dict(zip(body.invars, [*body_consts, *start], strict=True))
+        outs = {v: new for v, new in zip(body.outvars, carry, strict=True) if not is_literal(v)}
+        here = around.inside(i, None)
+        for mark in settled:
+            values = sliced(body, leaves_of(mark), known, outs)
+            announce(mark.params, values, lanes_of(here, running) if batched else here)
 
     def masks(emitter: Emitter, pred: Any) -> Any:
         mask = aligned(around, emitter.lanes)
@@ -81,7 +95,8 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         if way.observed:
             observing = lanes_of(around.observing(i, None), running) if batched else around.observing(i, None)
             inside = observe(way, closed, ins, i, lambda ins: walk(closed, ins, observing))
-        _, carry = step((i, start)) if way.inline else stepwise(i, step, (i, start))
+        _, carry = stepwise(i, step, (i, start)) if way.whole else step((i, start))
+        tell_settled(i, start, carry, running)
         pred = going_on(i + 1, carry, running)
         last, after = ~pred.any(), reader(carry)
 
@@ -91,7 +106,7 @@ def realise_while(params: dict[str, Any], args: list[Any], around: Around) -> li
         fired: dict[Any, Any] = {}
         if crossings.guarded:
             mask = masks(emitters(crossings.marks, silent=True)[0], running)
-            before, again = reader(start), lambda around: walk(closed, ins, around)
+            before, again = reader(start), lambda around: walk(whole, ins, around)
             fired = crossings.watch(i, None, lambda lanes: mask, before, after, again)
         if crossings.keepers:
             inside = inside | fires_inline(way, closed, ins)

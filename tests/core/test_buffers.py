@@ -1,0 +1,245 @@
+"""Events that wait in buffers: the same as those that cross one by one, in the same order, and soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtap as tap
+from jaxtap._pace import TARGET_S, Pace
+
+STEPS = 40
+
+
+def leapfrog(c: Any) -> Any:
+    def outer(c: Any, _: Any) -> Any:
+        def inner(c: Any, _: Any) -> Any:
+            q, p = c
+            p = p - 0.05 * q
+            return (q + 0.1 * p, p), None
+
+        return lax.scan(inner, (c[0], c[1] * 0.9 + 0.1), None, length=5)[0], c[0].sum()
+
+    return lax.scan(outer, (c, c), None, length=STEPS)
+
+
+def uneven(c: Any) -> Any:
+    """Inner loops of different lengths, in a branch, within a loop of unknown length."""
+
+    def halve(s: Any) -> Any:
+        i, v = s
+        return i + 1, lax.while_loop(lambda v: jnp.abs(v).max() > 0.5, lambda v: v * 0.7, v + i % 4)
+
+    def body(s: Any) -> Any:
+        return lax.cond(s[0] % 3 == 0, halve, lambda s: (s[0] + 1, jnp.sin(s[1])), s)
+
+    return lax.while_loop(lambda s: s[0] < STEPS, body, (0, c))
+
+
+def marked(c: Any) -> Any:
+    def body(c: Any, x: Any) -> Any:
+        new = tap.mark("new", jnp.sin(c) + x)
+        tap.mark("inside", {"norm": jnp.sqrt((c * c).sum()), "x": x})
+        return new, None
+
+    return lax.scan(body, c, jnp.linspace(0.0, 1.0, STEPS))[0]
+
+
+def long(c: Any) -> Any:
+    """More steps in the inner loop than one flush holds."""
+
+    def outer(c: Any, _: Any) -> Any:
+        return lax.fori_loop(0, 1500, lambda i, c: jnp.sin(c) + 0.1, c), None
+
+    return lax.scan(outer, c, None, length=2)[0]
+
+
+def chains(c: Any) -> Any:
+    return jax.vmap(uneven)(jnp.stack([c, c * 3.0, c * 0.1]))
+
+
+def slope(c: Any) -> Any:
+    return jax.grad(lambda c: leapfrog(c)[0][0].sum())(c)
+
+
+PROGRAMS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
+    "leapfrog": (leapfrog, {}),
+    "outputs": (leapfrog, {"select_ys": lambda leaves: leaves[0]}),
+    "every third step": (leapfrog, {"sample_every": 3}),
+    "uneven": (uneven, {}),
+    "every other uneven step": (uneven, {"sample_every": 2}),
+    "marks": (marked, {}),
+    "sines": (marked, {"taps": [tap.on("sin", select=lambda leaves: leaves[0].sum())]}),
+    "chains": (chains, {}),
+    "some chains": (chains, {"lanes": [0, 2], "sample_every": 2}),
+    "backward": (slope, {"backward": True}),
+    "long": (long, {"select": lambda leaves: leaves[-1]}),
+    "kept": (leapfrog, {"last": 3}),
+}
+BUFFERS = {
+    "adaptive": {},
+    "fixed": {"buffer": 7},
+    "endless": {"buffer": 10**6},
+    "small": {"buffer": 50, "buffer_bytes": 600},
+}
+
+
+def events_of(f: Callable[[Any], Any], **options: Any) -> tuple[Any, list[tuple[Any, ...]]]:
+    """The result of a program, and its events without times, values as bytes."""
+    with tap.record(**options) as rec:
+        result = jax.block_until_ready(jax.jit(f)(jnp.array([0.1, 0.7, -0.3, 2.0])))
+    assert rec.report().ok, rec.report()
+    return result, [(e.kind, e.path, e.step, e.outer, e.lane, e.call, e.total, *bits(e.value)) for e in rec.events]
+
+
+def bits(value: Any) -> list[bytes]:
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(value)]
+
+
+def by_address(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Events of one address after the other, in the order in which they came."""
+    return sorted(events, key=lambda event: event[:2])
+
+
+@pytest.fixture(scope="module")
+def one_by_one() -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("buffer", BUFFERS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_same_events_in_the_same_order(program: str, buffer: str, one_by_one: dict[str, Any]) -> None:
+    f, options = PROGRAMS[program]
+    if program not in one_by_one:
+        one_by_one[program] = events_of(f, **options, buffer=1)
+    expected_result, expected = one_by_one[program]
+    result, found = events_of(f, **options, **BUFFERS[buffer])
+    # What crosses at once in one step of several loops and points may overtake one another.
+    assert by_address(found) == by_address(expected)
+    assert bits(result) == bits(expected_result)
+
+
+def crossings(f: Callable[[Any], Any], **options: Any) -> int:
+    with tap.record(**options) as rec:
+        jax.jit(f)(jnp.ones(4))
+    return len({event.time for event in rec.events})
+
+
+def test_many_events_cross_at_once() -> None:
+    assert crossings(leapfrog, buffer=1) > STEPS
+    # The inner loops' steps count, and each outer step is a piece.
+    assert crossings(leapfrog, buffer=60) <= STEPS * 6 / 60 + 1
+    assert crossings(leapfrog, buffer=10**6) == 1
+
+
+@pytest.mark.parametrize(
+    "options, text", [({"buffer": 0}, "buffer must be"), ({"buffer_bytes": 0}, "buffer_bytes must be")]
+)
+def test_what_is_not_allowed(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        tap.record(**options)
+
+
+def test_what_led_up_to_a_trip_comes_first() -> None:
+    def f(c: Any) -> Any:
+        return lax.fori_loop(0, 100, lambda i, c: c + 1.0, c)
+
+    with tap.record(select=lambda leaves: leaves[-1], taps=[tap.trip(lambda leaves: leaves[-1] == 57.0)]) as rec:
+        jax.jit(f)(0.0)
+    # The trip's own event is of step 56, too.
+    assert [event.step for event in rec.events] == [*range(56), 56, *range(56, 100)]
+
+
+def test_a_lens_that_sees_nothing_adds_nothing() -> None:
+    def text() -> str:
+        return jax.jit(lambda c: leapfrog(c)).lower(jnp.ones(4)).as_text()
+
+    bare = text()
+    with pytest.warns(tap.JaxtapWarning, match="none sent"), tap.record(where="nothing[*]"):
+        silent = text()
+    assert silent == bare
+
+
+# --- When they come ------------------------------------------------------------------------------------------
+
+
+def clock(*seconds: float) -> Callable[[], float]:
+    times: Iterator[float] = iter(seconds)
+    return lambda: next(times)
+
+
+def test_the_first_event_comes_at_once_and_intervals_double() -> None:
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+    intervals = [pace.first, pace.after(1, first=True)]
+    for _ in range(8):
+        pace.goes_on()
+        now[0] += 1e-6 * intervals[-1]
+        intervals.append(pace.after(intervals[-1]))
+    assert intervals == [1, 1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+@pytest.mark.parametrize("step_s", [1e-7, 1e-6, 1e-4, 1e-3, 0.1, 10.0])
+def test_flushes_are_a_few_milliseconds_apart(step_s: float) -> None:
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+    interval = pace.after(1, first=True)
+    for _ in range(40):
+        pace.goes_on()
+        now[0] += step_s * interval
+        interval = pace.after(interval)
+    assert interval * step_s <= max(TARGET_S, step_s) * 1.001
+    assert (interval + 1) * step_s >= TARGET_S * 0.999
+
+
+def test_steps_that_become_slow_are_told_of_soon() -> None:
+    now = [0.0]
+    pace = Pace(clock=lambda: now[0])
+    interval = pace.after(1, first=True)
+    for _ in range(20):
+        pace.goes_on()
+        now[0] += 1e-5 * interval
+        interval = pace.after(interval)
+    pace.goes_on()
+    now[0] += 1e-2 * interval
+    assert pace.after(interval) == 1
+
+
+def test_slow_steps_are_told_of_before_the_next_one_ends() -> None:
+    ends: list[float] = []
+
+    def wait(c: Any) -> Any:
+        time.sleep(0.1)
+        ends.append(time.time())
+        return np.asarray(c)
+
+    def body(c: Any, _: Any) -> Any:
+        return jax.pure_callback(wait, jax.ShapeDtypeStruct((), jnp.float32), c) + 1.0, None
+
+    with tap.record() as rec:
+        jax.block_until_ready(jax.jit(lambda c: lax.scan(body, c, None, length=6))(0.0))
+    arrivals = [event.time for event in rec.events]
+    assert len(arrivals) == len(ends) == 6
+    assert all(arrival < end for arrival, end in zip(arrivals, ends[1:], strict=False))
+
+
+def test_fast_steps_are_told_of_often() -> None:
+    def f(c: Any) -> Any:
+        return lax.fori_loop(0, 300_000, lambda i, c: jnp.sin(c) + 0.1, c)
+
+    gaps = []
+    for _ in range(3):
+        with tap.record(select=lambda leaves: leaves[-1][0]) as rec:
+            jax.block_until_ready(jax.jit(f)(jnp.ones(64)))
+        assert len(rec.events) == 300_000
+        times = np.unique([event.time for event in rec.events])
+        gaps.append(np.diff(times).max())
+    # A busy machine may stop a process for longer than that, but not each time.
+    assert min(gaps) < 0.1
