@@ -3,6 +3,7 @@
 from jaxtap._api import emergency_restore, original_scan, record, verbose
 from jaxtap._certify import Certificate, certify
 from jaxtap._clash import warn_of_clash as _warn_of_clash
+from jaxtap._collect import Collected, collect
 from jaxtap._compile_log import Compile, CompileLog
 from jaxtap._compiles import compiles
 from jaxtap._events import TapEvent
@@ -28,6 +29,7 @@ from jaxtap._version import __version__
 __all__ = [
     "Certificate",
     "Change",
+    "Collected",
     "Compile",
     "CompileLog",
     "CompiledStage",
@@ -60,6 +62,7 @@ __all__ = [
     "Value",
     "__version__",
     "certify",
+    "collect",
     "compiles",
     "emergency_restore",
     "health",

@@ -39,7 +39,7 @@ from jaxtap._types import Alert, LanesSpec, MarksSpec, OnEvent, SelectSpec, Wher
 from jaxtap._where import check_where
 
 
-def _view(
+def view_of(
     *,
     select: SelectSpec,
     select_ys: SelectSpec,
@@ -79,7 +79,7 @@ def _view(
     )
 
 
-def _wants_backward(backward: Any, select_backward: SelectSpec) -> bool:
+def wants_backward(backward: Any, select_backward: SelectSpec) -> bool:
     return check_flag("backward", backward) or select_backward is not None
 
 
@@ -88,7 +88,7 @@ def _only_tripwires(taps: tuple[PrimitiveTap, ...], *asked: Any) -> bool:
     return bool(taps) and all(tap.is_tripwire for tap in taps) and all(each is None for each in asked)
 
 
-def _taps(taps: Any) -> tuple[PrimitiveTap, ...]:
+def taps_of(taps: Any) -> tuple[PrimitiveTap, ...]:
     if isinstance(taps, PrimitiveTap):
         taps = (taps,)
     for tap in taps:
@@ -193,7 +193,7 @@ def verbose(
     1 4.0
     2 8.0
     """
-    taps = _taps(taps)
+    taps = taps_of(taps)
     host = _host(
         processes,
         taps=tuple(tap.host for tap in taps),
@@ -204,7 +204,7 @@ def verbose(
         alert_ys=alert_ys,
         alert_ys_once=alert_ys_once,
     )
-    view = _view(
+    view = view_of(
         select=select,
         select_ys=select_ys,
         wants_carry=on_step is not None or alert is not None,
@@ -215,7 +215,7 @@ def verbose(
         max_depth=max_depth,
         taps=taps,
         marks=check_marks(marks) if on_step is not None else (),
-        backward=_wants_backward(backward, select_backward) and on_step is not None,
+        backward=wants_backward(backward, select_backward) and on_step is not None,
         select_backward=select_backward,
         last=last,
         lanes=lanes,
@@ -459,7 +459,7 @@ def record(
     if f is not None and raise_on_exit:
         raise ValueError("raise_on_exit is for the block form: with jaxtap.record(..., raise_on_exit=True):")
     recorder = FlightRecorder(capacity)
-    taps = _taps(taps)
+    taps = taps_of(taps)
     host = _host(
         processes,
         taps=tuple(tap.host for tap in taps),
@@ -470,7 +470,7 @@ def record(
         alert_ys=alert_ys,
         alert_ys_once=alert_ys_once,
     )
-    view = _view(
+    view = view_of(
         select=select,
         select_ys=select_ys,
         wants_carry=not _only_tripwires(taps, select, on_step, alert),
@@ -481,7 +481,7 @@ def record(
         max_depth=max_depth,
         taps=taps,
         marks=check_marks(marks),
-        backward=_wants_backward(backward, select_backward),
+        backward=wants_backward(backward, select_backward),
         select_backward=select_backward,
         last=last,
         lanes=lanes,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxtap._emit import emit_p
-from jaxtap._flush import Flush, Slot, fits, flush_p
+from jaxtap._flush import MOST_ROWS, Flush, Slot, fits, flush_p
 from jaxtap._jaxprs import CALLS, advance, as_function, cond_p, consts, inner, is_literal, jit_p, subjaxprs, while_p
 
 # A nested loop of known trip count is flushed only by the loop around it, if it makes at most this many trips.
@@ -55,13 +55,26 @@ class State:
 
 
 class Buffers:
-    """The buffers of one outermost loop, and the program in which rows are put into them."""
+    """The buffers of one outermost loop, and the program in which rows are put into them.
 
-    def __init__(self, loop: Any) -> None:
-        found = {id(entry): (entry, avals) for entry, avals in _buffered(loop)}
-        self.slots = {key: Slot(*each, number, len(found)) for number, (key, each) in enumerate(found.items())}
-        self._list = list(self.slots.values())
+    Args:
+      slots: the buffers, by the identity of their host ends.
+    """
+
+    def __init__(self, slots: dict[int, Slot]) -> None:
+        self.slots = slots
+        self._list = list(slots.values())
         self._flush = Flush(self._list)
+
+    @classmethod
+    def of_loop(cls, loop: Any) -> Buffers:
+        """Those of an outermost loop, given its equation."""
+        found = {id(entry): (entry, avals) for entry, avals in _buffered(loop)}
+        budget = next(iter(found.values()))[0].key.view.buffer_bytes // len(found)
+        slots = {key: Slot(entry, avals, number) for number, (key, (entry, avals)) in enumerate(found.items())}
+        for slot in slots.values():
+            slot.rows = max(1, min(MOST_ROWS, budget // slot.row_bytes))
+        return cls(slots)
 
     def empty(self) -> State:
         """Buffers without a row; the host wants to hear of the first step at once."""
@@ -80,15 +93,19 @@ class Buffers:
     def _put(self, state: State, slot: Slot, operands: Sequence[Any]) -> State:
         at = slot.number
         rows = slot.packed([state.put, *operands])
-        start = state.used[at]
+        start = self._place(slot, state.used[at])
         rings = list(state.rings)
         rings[at] = [
             lax.dynamic_update_slice(ring, row[None], (start, jnp.int32(0)), allow_negative_indices=False)
             for ring, row in zip(rings[at], rows, strict=True)
         ]
         used = list(state.used)
-        used[at] = start + 1
+        used[at] = state.used[at] + 1
         return dataclasses.replace(state, put=state.put + 1, used=used, rings=rings)
+
+    def _place(self, slot: Slot, used: Any) -> Any:
+        """Where the next row goes."""
+        return used
 
     def _flushed(self, state: State) -> State:
         (limit,) = flush_p.bind(*state.flat(), flush=self._flush)
@@ -147,7 +164,7 @@ class Buffers:
         return state
 
     def _branch(self, eqn: Any, args: list[Any], state: State) -> tuple[Sequence[Any], State]:
-        count = len(eqn.outvars)
+        results = len(eqn.outvars)
 
         def taken(branch: Any) -> Callable[..., list[Any]]:
             def run(flat: list[Any], *operands: Any) -> list[Any]:
@@ -157,25 +174,12 @@ class Buffers:
             return run
 
         outs = lax.switch(args[0], [taken(branch) for branch in eqn.params["branches"]], state.flat(), *args[1:])
-        return outs[:count], self._state(outs[count:])
+        return outs[:results], self._state(outs[results:])
 
     def loop(self, eqn: Any, args: list[Any], state: State, outermost: bool = False) -> tuple[Sequence[Any], State]:
         """The results of a loop, run in rounds, and the buffers after it."""
-        num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        asked, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
-        cond_consts, body_consts = args[:num_cond], args[num_cond : num_cond + num_body]
-        carry = args[num_cond + num_body :]
-        count = len(carry)
-        needs = self._needs(body)
-
-        def goes_on(flat: list[Any]) -> Any:
-            return as_function(asked)(*cond_consts, *flat[:count])[0]
-
-        is_step = _trip_count(eqn) == 1
-
-        def trip(flat: list[Any]) -> list[Any]:
-            outs, after = self.evaluate(body, [*body_consts, *flat[:count]], self._state(flat[count:]))
-            return [*outs, *(after if is_step else after.after_trip()).flat()]
+        goes_on, trip, carry = self._trip(eqn, args)
+        count, needs = len(carry), self._needs(eqn.params["body_jaxpr"])
 
         def full(flat: list[Any]) -> Any:
             return ~self._has_room(self._state(flat[count:]), needs)
@@ -194,11 +198,28 @@ class Buffers:
             flat = lax.while_loop(goes_on, round_of_trips, flat)
         return flat[:count], self._state(flat[count:])
 
+    def _trip(self, eqn: Any, args: list[Any]) -> tuple[Callable[..., Any], Callable[..., list[Any]], list[Any]]:
+        """A loop's condition and body, over its state and the buffers, and its state at first."""
+        num_cond, num_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        asked, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+        cond_consts, body_consts = args[:num_cond], args[num_cond : num_cond + num_body]
+        carry = args[num_cond + num_body :]
+        count, is_step = len(carry), trip_count(eqn) == 1
+
+        def goes_on(flat: list[Any]) -> Any:
+            return as_function(asked)(*cond_consts, *flat[:count])[0]
+
+        def trip(flat: list[Any]) -> list[Any]:
+            outs, after = self.evaluate(body, [*body_consts, *flat[:count]], self._state(flat[count:]))
+            return [*outs, *(after if is_step else after.after_trip()).flat()]
+
+        return goes_on, trip, carry
+
     # --- How many rows are put ---------------------------------------------------------------------------------
 
     def _trips(self, eqn: Any) -> int | None:
         """Trip count of a nested loop whose rows all fit, so that the loop around it can make room for them."""
-        body, trips = eqn.params["body_jaxpr"], _trip_count(eqn)
+        body, trips = eqn.params["body_jaxpr"], trip_count(eqn)
         if trips is None or trips > _FEW_TRIPS or _crosses(body, self.slots):
             return None
         needs = self._needs(body)
@@ -266,7 +287,7 @@ def _buffered(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:
     return []
 
 
-def _trip_count(eqn: Any) -> int | None:
+def trip_count(eqn: Any) -> int | None:
     """Trip count of a realised loop, where the program says it: that of a scan, or one of a step that is kept whole."""
     asked = inner(eqn.params["cond_jaxpr"]).eqns
     names = [each.primitive.name for each in asked]
@@ -312,7 +333,7 @@ def _outside(closed: Any, args: Sequence[Any]) -> list[Any]:
             advance(jaxpr, eqns, values)
             continue
         if eqn.primitive is while_p:
-            buffers = Buffers(eqn)
+            buffers = Buffers.of_loop(eqn)
             outs = buffers.loop(eqn, operands, buffers.empty(), outermost=True)[0]
         elif eqn.primitive is cond_p:
             branches = [lambda *ops, b=branch: _outside(b, ops) for branch in eqn.params["branches"]]

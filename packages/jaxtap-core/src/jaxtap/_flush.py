@@ -22,7 +22,7 @@ from jaxtap._pace import Pace
 _guard = Guard()
 
 # More rows than that make nothing cheaper: a flush is a hundredth of what they cost.
-_MOST_ROWS = 1024
+MOST_ROWS = 1024
 
 
 def fits(entry: Any, avals: Sequence[Any]) -> bool:
@@ -41,19 +41,23 @@ class Slot:
 
     Attributes:
       entry: the host end.
-      rows: how many there is room for.
       number: which of the buffers of its program it is.
+      rows: how many there is room for.
       columns: dtype and width of each array that the rows are kept in.
     """
 
-    def __init__(self, entry: Entry | PointEntry, avals: Sequence[Any], number: int, among: int) -> None:
-        self.entry, self.number = entry, number
+    def __init__(self, entry: Entry | PointEntry, avals: Sequence[Any], number: int, rows: int = 1) -> None:
+        self.entry, self.number, self.rows = entry, number, rows
         # In front of what a crossing carries stands the place of the row in the order of all rows.
         self._avals = [ShapedArray((), np.dtype(np.int32)), *avals]
         self._groups: dict[Any, list[int]] = collections.defaultdict(list)
         for i, aval in enumerate(self._avals):
             self._groups[np.dtype(aval.dtype)].append(i)
-        self.rows = max(1, min(_MOST_ROWS, entry.key.view.buffer_bytes // (among * _bytes(self._avals))))
+
+    @property
+    def row_bytes(self) -> int:
+        """How much memory a row takes."""
+        return _bytes(self._avals)
 
     @property
     def columns(self) -> list[tuple[Any, int]]:
