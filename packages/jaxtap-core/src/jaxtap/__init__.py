@@ -18,9 +18,11 @@ from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._reducers import Reducer, health, histogram, norm, stats
 from jaxtap._report import LoopReport, PointReport, Report
 from jaxtap._retrace import Change
+from jaxtap._sinks import Sink
 from jaxtap._stages import Stages, stages
 from jaxtap._stages_diff import StageChange, StagesDiff
 from jaxtap._stations import CompiledStage, LoweredStage, TracedStage, Value
+from jaxtap._tap_chunk import TapChunk
 from jaxtap._taps import PrimitiveTap, on, print, trip, watch_nan
 from jaxtap._timeline import Run, Span, Timeline
 from jaxtap._tripped import Tripped
@@ -51,10 +53,12 @@ __all__ = [
     "Report",
     "Run",
     "SelectError",
+    "Sink",
     "Span",
     "StageChange",
     "Stages",
     "StagesDiff",
+    "TapChunk",
     "TapEvent",
     "Timeline",
     "TracedStage",

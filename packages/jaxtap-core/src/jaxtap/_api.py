@@ -24,6 +24,7 @@ from jaxtap._config import (
     check_flag,
     check_marks,
     check_ops,
+    check_overflow,
     check_processes,
     selection,
 )
@@ -33,9 +34,10 @@ from jaxtap._lanes import check_lanes
 from jaxtap._lens import Lens, Opening, with_listener
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
+from jaxtap._sinks import Sink, check_target
 from jaxtap._taps import PrimitiveTap
 from jaxtap._tripped import Tripped
-from jaxtap._types import Alert, LanesSpec, MarksSpec, OnEvent, SelectSpec, WhereSpec
+from jaxtap._types import Alert, LanesSpec, MarksSpec, OnEvent, Overflow, SelectSpec, WhereSpec
 from jaxtap._where import check_where
 
 
@@ -98,21 +100,23 @@ def taps_of(taps: Any) -> tuple[PrimitiveTap, ...]:
     return tuple(taps)
 
 
-def _host(processes: int | Sequence[int] | None, **callbacks: Any) -> Host:
+def _host(processes: int | Sequence[int] | None, overflow: str, **callbacks: Any) -> Host:
     for name, value in callbacks.items():
-        if name != "taps" and not name.endswith("_once"):
+        if name in ("on_step", "on_ys"):
+            check_target(name, value)
+        elif name in ("alert", "alert_ys"):
             check_callable(name, value)
-    return Host(**callbacks, processes=check_processes(processes))
+    return Host(**callbacks, processes=check_processes(processes), overflow=check_overflow(overflow))
 
 
 def verbose(
     f: Callable[..., Any],
     *,
-    on_step: OnEvent | None = None,
+    on_step: OnEvent | Sink | None = None,
     select: SelectSpec = None,
     alert: Alert | None = None,
     alert_once: bool = False,
-    on_ys: OnEvent | None = None,
+    on_ys: OnEvent | Sink | None = None,
     select_ys: SelectSpec = None,
     alert_ys: Alert | None = None,
     alert_ys_once: bool = False,
@@ -131,6 +135,7 @@ def verbose(
     processes: int | Sequence[int] | None = None,
     buffer: int | None = None,
     buffer_bytes: int = BUFFER_BYTES,
+    overflow: Overflow = "block",
 ) -> Callable[..., Any]:
     """A function that returns exactly what `f` returns, and tells what changes in the loops inside.
 
@@ -138,13 +143,14 @@ def verbose(
 
     Args:
       f: any function that runs JAX programs.
-      on_step: called on the host with each carry event, on a thread of jaxtap's own.
+      on_step: called on the host with each carry event, on a thread of jaxtap's own; or a `Sink`, which takes many
+        events at once, such as a `JSONLWriter` or a `FlightRecorder`.
       select: what is sent of a loop's state: leaf names (`"step_size"`, or a list), or a traced function of
         the leaves (`Leaves`; a second parameter, or one named `path`, receives the address). None sends all.
       alert: called with each carry event before `on_step`; a true result prints one line to stderr, a
         string being its message.
       alert_once: print at most one such line for each address.
-      on_ys: called with each event of what a scan step returns.
+      on_ys: called with each event of what a scan step returns; or a `Sink`.
       select_ys: as `select`, for what a scan step returns.
       alert_ys: as `alert`, for what a scan step returns.
       alert_ys_once: as `alert_once`.
@@ -179,6 +185,10 @@ def verbose(
         buffer. What tripwires send never waits, nor does what stands outside of any loop or on several devices.
       buffer_bytes: how much memory of the device the buffers of an outermost loop may take. A step that fills more than
         half of it crosses at once.
+      overflow: what happens when user functions cannot keep up, and 65,536 events or 64 MiB wait for them: `"block"`
+        lets the program wait, `"drop"` drops the oldest events that wait. `report()` says how long it has waited, and
+        how many were dropped; a recorder has them all the same. If a program has waited for 5 s in which not one
+        function returned, it goes on as with `"drop"`: a function that itself runs JAX may need the thread that waits.
 
     Raises:
       ValueError: on entering, for a value that is not allowed.
@@ -196,6 +206,7 @@ def verbose(
     taps = taps_of(taps)
     host = _host(
         processes,
+        overflow,
         taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,
@@ -328,7 +339,7 @@ def record(
     f: None = None,
     *,
     select: SelectSpec = None,
-    on_ys: OnEvent | None = None,
+    on_ys: OnEvent | Sink | None = None,
     select_ys: SelectSpec = None,
     alert_ys: Alert | None = None,
     alert_ys_once: bool = False,
@@ -347,7 +358,8 @@ def record(
     processes: int | Sequence[int] | None = None,
     buffer: int | None = None,
     buffer_bytes: int = BUFFER_BYTES,
-    on_step: OnEvent | None = None,
+    overflow: Overflow = "block",
+    on_step: OnEvent | Sink | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
     threads: Literal["own", "all"] = "own",
@@ -360,7 +372,7 @@ def record(
     f: Callable[..., Any],
     *,
     select: SelectSpec = None,
-    on_ys: OnEvent | None = None,
+    on_ys: OnEvent | Sink | None = None,
     select_ys: SelectSpec = None,
     alert_ys: Alert | None = None,
     alert_ys_once: bool = False,
@@ -379,7 +391,8 @@ def record(
     processes: int | Sequence[int] | None = None,
     buffer: int | None = None,
     buffer_bytes: int = BUFFER_BYTES,
-    on_step: OnEvent | None = None,
+    overflow: Overflow = "block",
+    on_step: OnEvent | Sink | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
     capacity: CapacitySpec = None,
@@ -389,7 +402,7 @@ def record(
     f: Callable[..., Any] | None = None,
     *,
     select: SelectSpec = None,
-    on_ys: OnEvent | None = None,
+    on_ys: OnEvent | Sink | None = None,
     select_ys: SelectSpec = None,
     alert_ys: Alert | None = None,
     alert_ys_once: bool = False,
@@ -408,7 +421,8 @@ def record(
     processes: int | Sequence[int] | None = None,
     buffer: int | None = None,
     buffer_bytes: int = BUFFER_BYTES,
-    on_step: OnEvent | None = None,
+    overflow: Overflow = "block",
+    on_step: OnEvent | Sink | None = None,
     alert: Alert | None = None,
     alert_once: bool = False,
     threads: str = "own",
@@ -462,6 +476,7 @@ def record(
     taps = taps_of(taps)
     host = _host(
         processes,
+        overflow,
         taps=tuple(tap.host for tap in taps),
         on_step=on_step,
         alert=alert,

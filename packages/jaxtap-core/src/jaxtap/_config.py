@@ -308,6 +308,17 @@ def check_processes(processes: int | Sequence[int] | None) -> tuple[int, ...] | 
     return tuple(check_count("processes", process, 0, meaning) for process in several)
 
 
+def check_overflow(overflow: Any) -> str:
+    """What happens when user functions cannot keep up, checked.
+
+    Raises:
+      ValueError: if it is none of the choices.
+    """
+    if overflow not in OVERFLOWS:
+        raise ValueError(f"overflow must be {' or '.join(map(repr, OVERFLOWS))}; got {overflow!r}.")
+    return overflow
+
+
 def check_flag(argument: str, value: Any) -> bool:
     """A boolean argument, checked.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -255,12 +255,9 @@ def _put(column: np.ndarray, at: Rows, values: Any) -> None:
         column[at] = values
         return
     several = isinstance(values, list) or getattr(values, "ndim", 0) > 0
-    cells = np.empty(_count(at), object)
-    cells[:] = _cells(values) if several else [values] * len(cells)
-    column[at] = cells
+    cells = _cells(values) if several else itertools.repeat(values)
+    column[at] = np.fromiter(cells, object, _count(at))
 
 
-def _cells(values: Any) -> list[Any]:
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        return values.tolist()
-    return list(values)
+def _cells(values: Any) -> Iterable[Any]:
+    return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else values

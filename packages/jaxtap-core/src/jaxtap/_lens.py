@@ -266,6 +266,8 @@ class Lens:
             failures=dict(self._guard.failures),
             unknown=tuple(sorted(self._unknown)),
             notes=off,
+            untold=self._teller.untold,
+            waited_s=self._teller.waited_s,
         )
 
 

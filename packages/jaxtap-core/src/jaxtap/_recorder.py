@@ -13,7 +13,9 @@ from jaxtap._compile_log import CompileLog
 from jaxtap._events import EARLY_KINDS, KINDS, TapEvent
 from jaxtap._guard import warn
 from jaxtap._report import Report
+from jaxtap._sinks import TakesBatches
 from jaxtap._store import Store
+from jaxtap._tap_chunk import TapChunk
 from jaxtap._timeline import Timeline, timeline
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class Events(Sequence[TapEvent]):
         return repr(list(self))
 
 
-class FlightRecorder:
+class FlightRecorder(TakesBatches):
     """Keeps events in memory.
 
     `jaxtap.record` makes one and fills it. It can also be handed to `jaxtap.verbose` as `on_step`.
@@ -100,6 +102,11 @@ class FlightRecorder:
     def __call__(self, event: TapEvent) -> None:
         """Keep an event."""
         self.add(event)
+
+    def write(self, chunk: TapChunk) -> None:
+        """Keep many events at once, as a `Sink`."""
+        for event in chunk.events():
+            self.add(event)
 
     def add(self, item: Batch | TapEvent) -> None:
         """Keep events that arrived together, or a single one."""

@@ -72,6 +72,8 @@ class Report:
       failures: how often each user function, sink or selector has raised.
       unknown: primitives whose jaxprs were passed through without being entered.
       notes: what else is off, in plain sentences; empty when nothing is.
+      untold: events with which user functions were not called, since they could not keep up with the program.
+      waited_s: how long the program has waited for user functions to catch up, in seconds.
       attached: False for a recorder that no lens fills, which has nothing to account for.
     """
 
@@ -81,6 +83,8 @@ class Report:
     failures: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    untold: int = 0
+    waited_s: float = 0.0
     attached: bool = True
 
     @property
@@ -101,7 +105,7 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether nothing is off."""
-        return self.attached and not self.notes and not self.failures
+        return self.attached and not (self.notes or self.failures or self.untold)
 
     def __repr__(self) -> str:
         if not self.attached:
@@ -114,6 +118,10 @@ class Report:
         lines += [f"  {loop.path:<{width}}  {_line(loop)}  {loop.source}" for loop in self.loops]
         lines += [f"  {point.path:<{width}}  {point.events} events  {point.source}" for point in self.points]
         lines += [f"  {what} raised {count} times" for what, count in self.failures.items()]
+        if self.untold or self.waited_s:
+            lines.append(
+                f"  user functions missed {self.untold} events, and the program waited {self.waited_s:.1f} s for them"
+            )
         lines += [f"  not entered: {name}" for name in self.unknown]
         lines += [f"  ! {note}" for note in self.notes]
         return "\n".join(lines)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from jaxtap._tap_chunk import TapChunk
+
+if TYPE_CHECKING:
+    from jaxtap._batches import Batch
 
 
 @runtime_checkable
@@ -27,6 +30,28 @@ class Sink(Protocol):
         ...
 
 
+class TakesBatches:
+    """A sink of jaxtap's own, which takes what arrived together in the order in which it happened."""
+
+    def add(self, item: Batch) -> None:
+        """Take events."""
+        raise NotImplementedError
+
+
 def is_sink(target: Any) -> TypeGuard[Sink]:
     """Whether it takes many events at once."""
     return callable(getattr(target, "write", None))
+
+
+def check_target(argument: str, target: Any) -> Any:
+    """What takes events, checked.
+
+    Raises:
+      TypeError: if it is neither None, a function nor a sink.
+    """
+    if target is not None and not callable(target) and not is_sink(target):
+        raise TypeError(
+            f"{argument} must be a function of an event, a sink with a method write(chunk), or None; got "
+            f"{type(target).__name__}."
+        )
+    return target

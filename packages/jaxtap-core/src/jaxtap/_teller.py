@@ -15,7 +15,7 @@ from jaxtap._events import TapEvent
 from jaxtap._guard import Guard, say, warn
 from jaxtap._lines import alert_line, value_line
 from jaxtap._router import router
-from jaxtap._sinks import is_sink
+from jaxtap._sinks import TakesBatches, is_sink
 from jaxtap._tap_chunk import TapChunk
 
 # How much may wait to be handed on before what `overflow` says happens.
@@ -179,9 +179,8 @@ class Teller:
         own = batch.only(wanted)
         if own is None:
             return
-        add = getattr(target, "add", None)
-        if add is not None:
-            self._guard.call(name, add, own)
+        if isinstance(target, TakesBatches):
+            self._guard.call(name, target.add, own)
             return
         for chunk in own.chunks():
             self._guard.call(name, target.write, chunk)

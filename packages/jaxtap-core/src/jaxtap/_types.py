@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from jaxtap._events import TapEvent
 
@@ -36,3 +36,6 @@ WhereSpec = Callable[[str], bool] | str | None
 
 # Marked values as users choose them: all, by name or glob, or with what to send of each.
 MarksSpec = str | Sequence[str] | Mapping[str, SelectSpec] | None
+
+# What happens when user functions cannot keep up.
+Overflow = Literal["block", "drop"]
