@@ -80,7 +80,7 @@ def _events(mask: np.ndarray | None, lanes: tuple[int, ...], each: int, once: in
     """How many events rows hold: `each` of every lane that has run, and `once` of all of them."""
     if mask is None:
         return np.full(n, each * math.prod(lanes) + once)
-    ran = mask.reshape(n, -1).sum(axis=1)
+    ran = mask.sum(axis=tuple(range(1, mask.ndim)))
     return np.where(ran > 0, each * (ran if lanes else 1) + once, 0)
 
 

@@ -43,7 +43,7 @@ _NUMPY_TYPES = (
     *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
 )
 _NUMPY_DTYPES: dict[str, np.dtype[Any]] = {np.dtype(kind).name: np.dtype(kind) for kind in _NUMPY_TYPES}
-_BASE64 = "base64:"
+BASE64 = "base64:"
 _TAG = re.compile(r"(\w+)[\[(<](.*)[\])>]", re.DOTALL)
 
 # What stands in the file for a value that cannot be written.
@@ -63,7 +63,7 @@ def encode(value: Any, otherwise: Otherwise) -> Any:
     if isinstance(value, dict):
         return _encode_dict(cast("dict[Any, Any]", value), otherwise)
     try:
-        return _encode_leaf(value)
+        return encode_leaf(value)
     except Exception:  # noqa: BLE001 - a leaf of a foreign type, or a deleted array, may raise anything
         return _encode_node(value, otherwise)
 
@@ -135,14 +135,14 @@ def _decode_tagged(tag: str, data: Any) -> Any:
         raise ValueError(f"unknown tag {tag!r}")
     name, inside = match.groups()
     if tag.endswith("]"):
-        return _array(data, _dtype_named(name), tuple(int(size) for size in inside.split(",") if size))
+        return _array(data, dtype_named(name), tuple(int(size) for size in inside.split(",") if size))
     if tag.endswith(">"):
         return jax.random.wrap_key_data(decode(data), impl=inside)
     if name == "namedtuple":
         return _namedtuple_type(inside, tuple(data))(*map(decode, data.values()))
     if name in _DECODERS:
         return _DECODERS[name](data)
-    return _array(data, _dtype_named(name), ())[()]
+    return _array(data, dtype_named(name), ())[()]
 
 
 @functools.cache
@@ -163,19 +163,24 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 # Leaves
 
 
-def _encode_leaf(value: Any) -> Any:
+def encode_leaf(value: Any) -> Any:
+    """The JSON form of a leaf.
+
+    Raises:
+      TypeError: it has none.
+    """
     if isinstance(value, np.ndarray):
         return _encode_array(cast("np.ndarray[Any, Any]", value))
     if isinstance(value, np.generic) and not isinstance(value, str):
         scalar: np.ndarray[Any, Any] = np.asarray(value)
-        return {f"{_dtype_name(scalar.dtype)}()": _data(scalar)}
+        return {f"{dtype_name(scalar.dtype)}()": encode_data(scalar)}
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, float):
-        data = _data(np.asarray(value, np.float64))
+        data = encode_data(np.asarray(value, np.float64))
         return data if isinstance(data, float) else {"float()": data}
     if isinstance(value, complex):
-        return {"complex()": _data(np.asarray(value, np.complex128))}
+        return {"complex()": encode_data(np.asarray(value, np.complex128))}
     if isinstance(value, jax.Array):
         return _encode_jax(value)
     raise TypeError(f"a {type(value).__name__} has no JSON form")
@@ -191,29 +196,30 @@ def _encode_jax(value: jax.Array) -> Any:
 
 
 def _encode_array(value: np.ndarray[Any, Any]) -> dict[str, Any]:
-    name = _dtype_name(value.dtype)
-    return {f"{name}[{','.join(map(str, value.shape))}]": _data(np.asarray(value, _dtype_named(name)))}
+    name = dtype_name(value.dtype)
+    return {f"{name}[{','.join(map(str, value.shape))}]": encode_data(np.asarray(value, dtype_named(name)))}
 
 
-def _data(array: np.ndarray[Any, Any]) -> Any:
+def encode_data(array: np.ndarray[Any, Any]) -> Any:
+    """The numbers of an array, or its bytes where these say more."""
     raw = array.tobytes()
-    if array.size <= READABLE_SIZE and _family(array.dtype) is not None:
+    if array.size <= READABLE_SIZE and family(array.dtype) is not None:
         numbers = _numbers(array)
         if _array(numbers, array.dtype, array.shape).tobytes() == raw:
             return numbers
-    return _BASE64 + base64.b64encode(raw).decode("ascii")
+    return BASE64 + base64.b64encode(raw).decode("ascii")
 
 
 def _array(data: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The array that `_data` wrote."""
-    if isinstance(data, str) and data.startswith(_BASE64):
-        raw = base64.b64decode(data[len(_BASE64) :], validate=True)
+    """The array that `encode_data` wrote."""
+    if isinstance(data, str) and data.startswith(BASE64):
+        raw = base64.b64decode(data[len(BASE64) :], validate=True)
         return np.ndarray(shape, dtype, raw).copy()  # the copy can be written to
-    if _family(dtype) is complex:
+    if family(dtype) is complex:
         part = _part_dtype(dtype)
         return _array(data, part, (*shape, 2)).view(dtype).reshape(shape)
     flat = np.array(data, dtype=object).ravel().tolist()
-    if _family(dtype) is float:
+    if family(dtype) is float:
         flat = [float(item) for item in flat]  # also "nan" and "-inf"
     return np.array(flat, dtype).reshape(shape)
 
@@ -222,16 +228,16 @@ def _numbers(array: np.ndarray[Any, Any]) -> Any:
     """Nested lists of ints, bools or the shortest floats that name each item."""
     if not array.size:
         return []
-    if _family(array.dtype) is int:
+    if family(array.dtype) is int:
         return (array.astype(np.int64) if array.dtype.kind == "V" else array).tolist()
-    if _family(array.dtype) is complex:
+    if family(array.dtype) is complex:
         return _numbers(array.reshape((*array.shape, 1)).view(_part_dtype(array.dtype)))
     flat = [_number(item) for item in array.ravel()]
     return np.array(flat, dtype=object).reshape(array.shape).tolist()
 
 
 def _number(item: Any) -> float | str:
-    # By its text, not by its value: the text of a float32 is shorter, and `_data` shall check what json will print.
+    # By its text, not by its value: the text of a float32 is shorter, and what json will print is to be checked.
     number = float(str(item))
     if math.isfinite(number):
         return number
@@ -243,20 +249,25 @@ def _number(item: Any) -> float | str:
 
 
 @functools.cache
-def _dtype_name(dtype: np.dtype[Any]) -> str:
+def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name of a dtype that JAX has, whatever its byte order.
 
     Raises:
       TypeError: it is another dtype.
     """
     name = "float0" if dtype == jax.dtypes.float0 else dtype.name
-    if dtype not in (_dtype_named(name), _dtype_named(name).newbyteorder()):
+    if dtype not in (dtype_named(name), dtype_named(name).newbyteorder()):
         raise TypeError(f"dtype {dtype} has no JSON form")
     return name
 
 
 @functools.cache
-def _dtype_named(name: str) -> np.dtype[Any]:
+def dtype_named(name: str) -> np.dtype[Any]:
+    """The dtype of a name.
+
+    Raises:
+      TypeError: JAX has none of that name.
+    """
     if name == "float0":
         return np.dtype(jax.dtypes.float0)
     if name in _NUMPY_DTYPES:
@@ -268,7 +279,7 @@ def _dtype_named(name: str) -> np.dtype[Any]:
 
 
 @functools.cache
-def _family(dtype: np.dtype[Any]) -> type[int] | type[float] | type[complex] | None:
+def family(dtype: np.dtype[Any]) -> type[int] | type[float] | type[complex] | None:
     """How items of this dtype are written as numbers; None where they are not."""
     if dtype == np.bool_ or jnp.issubdtype(dtype, np.integer):
         return int

@@ -16,10 +16,15 @@ from typing import Any, Self
 
 import jax
 
+from jaxtap._batches import Batch
+from jaxtap._chunk_lines import chunk_lines
 from jaxtap._codec import decode, decode_jaxtap, encode
 from jaxtap._events import TapEvent
 from jaxtap._guard import warn
 from jaxtap._line_file import LineFile
+from jaxtap._sinks import TakesBatches
+from jaxtap._tap_chunk import TapChunk
+from jaxtap._write_queue import Item, WriteQueue, joined
 
 _KEYS = ["path", "step", "total", "kind", "value", "lane", "outer", "call", "time", "source", "device", "process"]
 
@@ -35,16 +40,19 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _to_json = json.JSONEncoder(allow_nan=False, default=int).encode
 
 
-class JSONLWriter:
+class JSONLWriter(TakesBatches):
     """Writes each event to a file, one JSON object per line, as it comes.
 
-    Pass it as `on_step=`. An event is in the operating system's hands 0.2 s after the call, so that a killed process
-    loses no more than that. Values come back from `read_jsonl` bit for bit and in the same pytree: tuples, lists,
-    dicts, namedtuples, None, arrays and scalars of every JAX dtype, PRNG keys. Another registered pytree comes back as
-    a dict from key path to leaf, and a value that cannot be written as its `repr`, with one warning.
+    Pass it as `on_step=`. It is a `Sink`: events that arrive together are written together, on a thread of the writer's
+    own, which holds up neither the program nor other functions. They are in the operating system's hands within half a
+    second, so that a killed process loses no more than its last second. Values come back from `read_jsonl` bit for bit
+    and in the same pytree: tuples, lists, dicts, namedtuples, None, arrays and scalars of every JAX dtype, PRNG keys.
+    Another registered pytree comes back as a dict from key path to leaf, and a value that cannot be written as its
+    `repr`, with one warning.
 
     No call raises. An event that cannot be written, because the disk is full or the writer closed, is counted in
-    `dropped`, and the first one is warned about.
+    `dropped`, and the first one is warned about. So are the oldest events where a disk is so slow that more than 64 MiB
+    wait for it.
 
     The first line says that the file was begun, and the last one, written on closing or when the interpreter exits,
     that it was ended; neither is an event. Without the last one, the process was killed, or is still running.
@@ -71,10 +79,10 @@ class JSONLWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _of_process(path)
         self._file = LineFile(self.path, _marker("begun"), lambda: _marker("ended"))
-        self._lock = threading.RLock()
-        self._replaced = 0
+        self._queue = WriteQueue(self._file)
+        self._otherwise = _Otherwise(self.path)
         # Not at exit: JAX waits for outstanding callbacks then, and their events shall still be written.
-        weakref.finalize(self, self._file.close).atexit = False
+        weakref.finalize(self, self._queue.close).atexit = False
 
     @property
     def written(self) -> int:
@@ -89,20 +97,36 @@ class JSONLWriter:
     @property
     def replaced(self) -> int:
         """How many values, or parts of one, were written as their `repr`."""
-        return self._replaced
+        return self._otherwise.count
 
     def __call__(self, event: TapEvent, /) -> None:
         """Write `event`."""
+        otherwise = self._otherwise
+        item = Item(lambda: _line_of(event, otherwise), 1, 1000)
+        if not self._queue.is_idle:
+            self._queue.put(item)
+            return
         try:
-            line = self._line(event)
+            line = item.lines()
         except Exception as error:  # noqa: BLE001 - what is no event may raise anything
             self._file.drop(1, f"{type(error).__name__}: {error}. Pass it TapEvents")
         else:
             self._file.append(line)
 
+    def write(self, chunk: TapChunk, /) -> None:
+        """Write many events, as a `Sink`."""
+        otherwise = self._otherwise
+        nbytes = 1000 + sum(getattr(array, "nbytes", 0) for array in (chunk.steps, chunk.times, *chunk.arrays))
+        self._queue.put(Item(lambda: joined(chunk_lines(chunk, otherwise)), len(chunk), nbytes))
+
+    def add(self, item: Batch) -> None:
+        """Write events that arrived together, in their order."""
+        otherwise = self._otherwise
+        self._queue.put(Item(lambda: _lines_of(item, otherwise), len(item), item.nbytes))
+
     def close(self) -> None:
         """Write what is pending and close the file. A second call does nothing."""
-        self._file.close()
+        self._queue.close()
 
     def __enter__(self) -> Self:
         return self
@@ -110,26 +134,51 @@ class JSONLWriter:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _line(self, event: TapEvent) -> bytes:
-        try:
-            return _line(event, encode(event.value, self._replace))
-        except Exception:  # noqa: BLE001 - a value that contains itself, an int that json refuses for its length, ...
-            _line(event, None)  # raises where the value is not to blame
-            return _line(event, self._replace(event.value))
 
-    def _replace(self, value: Any) -> dict[str, str]:
+class _Otherwise:
+    """Stands in for values that cannot be written. Holds no writer, so that one that is let go is closed.
+
+    Attributes:
+      count: for how many values.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def __call__(self, value: Any) -> dict[str, str]:
         text = _short_repr(value)
         with self._lock:
-            first = not self._replaced
-            self._replaced += 1
+            first = not self.count
+            self.count += 1
         if first:
             warn(
-                f"jaxtap: {self.path}: a value of type {type(value).__name__} is written as its repr, {text}: it is no "
-                "array, scalar, string or pytree of these. Return arrays from select to have them read back. Further "
-                "ones are counted in JSONLWriter.replaced, not warned about.",
+                f"jaxtap: {self._path}: a value of type {type(value).__name__} is written as its repr, {text}: it is "
+                "no array, scalar, string or pytree of these. Return arrays from select to have them read back. "
+                "Further ones are counted in JSONLWriter.replaced, not warned about.",
                 stacklevel=3,
             )
         return {"repr()": text}
+
+
+def _line_of(event: TapEvent, otherwise: _Otherwise) -> bytes:
+    try:
+        return _line(event, encode(event.value, otherwise))
+    except Exception:  # noqa: BLE001 - a value that contains itself, an int that json refuses for its length, ...
+        _line(event, None)  # raises where the value is not to blame
+        return _line(event, otherwise(event.value))
+
+
+def _lines_of(batch: Batch, otherwise: _Otherwise) -> bytes:
+    found = [(chunk, chunk_lines(chunk, otherwise)) for chunk in batch.chunks()]
+    if len(found) == 1:
+        return joined(found[0][1])
+    lines = [""] * len(batch)
+    for chunk, own in found:
+        for place, line in zip(chunk.order.tolist(), own, strict=True):
+            lines[place] = line
+    return joined(lines)
 
 
 def read_jsonl(path: Paths) -> list[TapEvent]:

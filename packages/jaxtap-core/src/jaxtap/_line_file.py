@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import os
@@ -52,13 +51,14 @@ class LineFile:
         self._last: Callable[[], bytes] | None = last
         self._process = os.getpid()
         self._write_uncounted(first)
-        atexit.register(self.exit)
 
     def append(self, line: bytes) -> None:
-        """Write `line`, which ends in a newline, now or soon."""
+        """Write `line`, which ends in a newline, now or soon. It may be several."""
         with self._lock:
             if self._closed.is_set():
-                self.drop(1, "it is closed. Close it after the program: call jax.effects_barrier() before")
+                self.drop(
+                    line.count(b"\n"), "it is closed. Close it after the program: call jax.effects_barrier() before"
+                )
                 return
             self._pending.append(line)
             self._pending_bytes += len(line)
@@ -116,7 +116,6 @@ class LineFile:
             self.end()
             self._closed.set()
             self._waiting.set()  # lets the thread see that it is closed
-            atexit.unregister(self.exit)
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
 
