@@ -6,11 +6,13 @@ from jaxtap._clash import warn_of_clash as _warn_of_clash
 from jaxtap._collect import Collected, collect
 from jaxtap._compile_log import Compile, CompileLog
 from jaxtap._compiles import compiles
+from jaxtap._diff import diff
 from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
 from jaxtap._jsonl import JSONLWriter, read_jsonl
 from jaxtap._leaves import Leaves, SelectError
 from jaxtap._loops import Leaf, Loop, Loops, loops
+from jaxtap._partings import Parting, RecordingDiff
 from jaxtap._points import mark
 from jaxtap._primitives import Equation, Equations, primitives
 from jaxtap._realise import install as _install
@@ -47,8 +49,10 @@ __all__ = [
     "LoopReport",
     "Loops",
     "LoweredStage",
+    "Parting",
     "PointReport",
     "PrimitiveTap",
+    "RecordingDiff",
     "Reducer",
     "Report",
     "Run",
@@ -68,6 +72,7 @@ __all__ = [
     "certify",
     "collect",
     "compiles",
+    "diff",
     "emergency_restore",
     "health",
     "histogram",

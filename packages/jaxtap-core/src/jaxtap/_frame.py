@@ -66,7 +66,7 @@ def segments(batches: Sequence[Batch | Loose], skipped: int, wanted: Wanted) -> 
         if isinstance(batch, Batch):
             own = _of_batch(batch, skipped, wanted)
         else:
-            own = _of_events([event for event in batch.events(skipped) if wanted(event.kind, event.path)])
+            own = _of_events([event for event in batch.events(skipped) if wanted(event.kind, event.path)], _cell)
         found += [Segment(_as_rows(segment.at + rows), segment.fields, segment.leaves) for segment in own]
         rows += sum(len(segment.at) for segment in own)
         skipped = 0
@@ -78,7 +78,8 @@ def _as_rows(at: np.ndarray) -> Rows:
     return slice(first, last + 1) if last + 1 - first == len(at) else at
 
 
-def _count(at: Rows) -> int:
+def row_count(at: Rows) -> int:
+    """How many rows there are."""
     return at.stop - at.start if isinstance(at, slice) else len(at)
 
 
@@ -114,24 +115,32 @@ def _of_chunk(chunk: TapChunk, at: np.ndarray, keep: Any) -> _Placed:
     return _Placed(at, fields, {n: leaf[keep] if hasattr(leaf, "ndim") else leaf for n, leaf in leaves.items()})
 
 
-def _of_events(events: Sequence[TapEvent]) -> list[_Placed]:
-    """Events that came one by one, those of one form together."""
-    found: list[_Placed] = []
-    first = 0
-    for (names, *_), group in itertools.groupby(events, _form):
-        own = list(group)
-        fields: dict[str, Any] = {name: [getattr(event, name) for event in own] for name in FIELDS}
-        for name in ("lane", "outer"):
-            fields[name] = np.array(fields[name], np.int64).reshape(len(own), -1)
-        cells = [[_cell(leaf) for leaf in jax.tree_util.tree_leaves(event.value)] for event in own]
-        leaves = dict(zip(names, map(list, zip(*cells, strict=True)), strict=True))
-        found.append(_Placed(np.arange(first, first + len(own)), fields, leaves))
-        first += len(own)
-    return found
+def _of_events(events: Sequence[TapEvent], cell: Callable[[Any], Any]) -> list[_Placed]:
+    """Events that came one by one, those of one place and form together."""
+    groups: dict[Any, list[int]] = {}
+    for i, event in enumerate(events):
+        groups.setdefault(_form(event), []).append(i)
+    return [_of_alike([events[i] for i in at], np.array(at), cell) for at in groups.values()]
+
+
+def _of_alike(own: Sequence[TapEvent], at: np.ndarray, cell: Callable[[Any], Any]) -> _Placed:
+    fields: dict[str, Any] = {name: [getattr(event, name) for event in own] for name in FIELDS}
+    fields |= {"path": own[0].path, "kind": own[0].kind}
+    for name in ("lane", "outer"):
+        fields[name] = np.array(fields[name], np.int64).reshape(len(own), -1)
+    cells = [[cell(leaf) for leaf in jax.tree_util.tree_leaves(event.value)] for event in own]
+    names = leaf_columns(own[0].value)
+    return _Placed(at, fields, dict(zip(names, map(list, zip(*cells, strict=True)), strict=True)))
+
+
+def of_events(events: Sequence[TapEvent]) -> tuple[list[Segment], int]:
+    """Single events, their leaves as they are, and how many these are."""
+    found = _of_events(events, lambda leaf: leaf)
+    return [Segment(_as_rows(own.at), own.fields, own.leaves) for own in found], len(events)
 
 
 def _form(event: TapEvent) -> tuple[Any, ...]:
-    return leaf_columns(event.value), len(event.lane), len(event.outer)
+    return event.path, event.kind, leaf_columns(event.value), len(event.lane), len(event.outer)
 
 
 def _cell(leaf: Any) -> Any:
@@ -198,14 +207,11 @@ class Words:
 
 
 def words(pieces: Sequence[Piece], n: int) -> Words:
-    """Words at places, each for all rows of a piece or one for each."""
+    """Words at rows, each for all rows of a piece."""
     numbers: dict[str, int] = {}
     codes = np.zeros(n, np.int32)
     for at, word in pieces:
-        if isinstance(word, str):
-            codes[at] = numbers.setdefault(word, len(numbers))
-        else:
-            codes[at] = [numbers.setdefault(each, len(numbers)) for each in word]
+        codes[at] = numbers.setdefault(word, len(numbers))
     return Words(list(numbers), codes)
 
 
@@ -215,7 +221,7 @@ _DTYPES: dict[str, Any] = {"bool": np.bool_, "int": np.int64, "float": np.float6
 def assembled(pieces: Sequence[Piece], n: int) -> np.ndarray | None:
     """Values at rows: numbers of Python's kinds where that can be, NaN where numbers are missing, else objects."""
     kinds = {_kind(values) for _, values in pieces}
-    if sum(_count(at) for at, _ in pieces) < n:
+    if sum(row_count(at) for at, _ in pieces) < n:
         kinds.add("none")
     if kinds <= {"none"}:
         return None
@@ -256,7 +262,7 @@ def _put(column: np.ndarray, at: Rows, values: Any) -> None:
         return
     several = isinstance(values, list) or getattr(values, "ndim", 0) > 0
     cells = _cells(values) if several else itertools.repeat(values)
-    column[at] = np.fromiter(cells, object, _count(at))
+    column[at] = np.fromiter(cells, object, row_count(at))
 
 
 def _cells(values: Any) -> Iterable[Any]:

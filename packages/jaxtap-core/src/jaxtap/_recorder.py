@@ -29,20 +29,20 @@ class Events(Sequence[TapEvent]):
     """
 
     def __init__(self, recorder: FlightRecorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
 
     def __len__(self) -> int:
-        return self._recorder.count()
+        return self.recorder.count()
 
     @overload
     def __getitem__(self, index: int) -> TapEvent: ...
     @overload
     def __getitem__(self, index: slice) -> list[TapEvent]: ...
     def __getitem__(self, index: int | slice) -> TapEvent | list[TapEvent]:
-        return self._recorder.slice(index) if isinstance(index, slice) else self._recorder.event(index)
+        return self.recorder.slice(index) if isinstance(index, slice) else self.recorder.event(index)
 
     def __iter__(self) -> Iterator[TapEvent]:
-        return self._recorder.since(0)
+        return self.recorder.since(0)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, (Events, list)) else NotImplemented
@@ -205,11 +205,15 @@ class FlightRecorder(TakesBatches):
         if kind not in (None, *KINDS):
             raise ValueError(f"kind must be one of {', '.join(map(repr, KINDS))}, or None; got {kind!r}.")
         kinds = [k for k in KINDS if k not in EARLY_KINDS] if kind is None else [kind]
+        found, rows = self.segments(lambda k, p: k in kinds and path in (None, p))
+        return pd.DataFrame(_frame.table(pd, found, rows), copy=False)
+
+    def segments(self, wanted: _frame.Wanted) -> tuple[list[_frame.Segment], int]:
+        """The events whose kind and address are wanted, as columns, and how many these are."""
         self.feed()
         with self._lock:
             batches, skipped = list(self._store.batches), self._store.skipped
-        found, rows = _frame.segments(batches, skipped, lambda k, p: k in kinds and path in (None, p))
-        return pd.DataFrame(_frame.table(pd, found, rows), copy=False)
+        return _frame.segments(batches, skipped, wanted)
 
     def __repr__(self) -> str:
         return f"<FlightRecorder: {self.count()} events, {self.dropped} dropped>"
