@@ -98,7 +98,7 @@ def write(path: Path, *values: Any) -> list[str]:
     for line in lines:
         json.loads(line, parse_constant=pytest.fail)
     first, *lines, last = lines
-    assert (list(json.loads(first)), list(json.loads(last))) == (["begun"], ["ended"])
+    assert (list(json.loads(first)), list(json.loads(last))) == (["begun", "format"], ["ended"])
     return lines
 
 

@@ -9,12 +9,13 @@ from jaxtap._compiles import compiles
 from jaxtap._diff import diff
 from jaxtap._events import TapEvent
 from jaxtap._guard import JaxtapWarning
-from jaxtap._jsonl import JSONLWriter, read_jsonl
+from jaxtap._jsonl import JSONLWriter
 from jaxtap._leaves import Leaves, SelectError
 from jaxtap._loops import Leaf, Loop, Loops, loops
 from jaxtap._partings import Parting, RecordingDiff
 from jaxtap._points import mark
 from jaxtap._primitives import Equation, Equations, primitives
+from jaxtap._read_jsonl import read_jsonl
 from jaxtap._realise import install as _install
 from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._reducers import Reducer, health, histogram, norm, stats

@@ -10,17 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxtap._codec import (
-    BASE64,
-    READABLE_SIZE,
-    Otherwise,
-    dtype_name,
-    dtype_named,
-    encode,
-    encode_data,
-    encode_leaf,
-    family,
-)
+from jaxtap._codec import BASE64, READABLE_SIZE, Otherwise, encode, encode_data, encode_leaf
+from jaxtap._dtypes import dtype_name, dtype_named, family
 from jaxtap._tap_chunk import TapChunk
 
 # Makes a line of fields, which are JSON text or stand for such.

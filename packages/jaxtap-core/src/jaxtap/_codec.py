@@ -32,18 +32,18 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
+
+from jaxtap._dtypes import dtype_name, dtype_named, family, part_dtype
 
 # Larger arrays are bytes: no one reads them, and numbers would take twice the room.
 READABLE_SIZE = 32
 
-_NUMPY_TYPES = (
-    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
-    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
-)
-_NUMPY_DTYPES: dict[str, np.dtype[Any]] = {np.dtype(kind).name: np.dtype(kind) for kind in _NUMPY_TYPES}
 BASE64 = "base64:"
+# How many keys of a dict may share their hashes with others: those of 1.0 and 1, or -1 and -2, do.
+_ALIKE = 1000
+# What stands for a float that is no number.
+_NO_NUMBERS = ("nan", "-nan", "inf", "-inf")
 _TAG = re.compile(r"(\w+)[\[(<](.*)[\])>]", re.DOTALL)
 
 # What stands in the file for a value that cannot be written.
@@ -135,27 +135,42 @@ def _decode_tagged(tag: str, data: Any) -> Any:
         raise ValueError(f"unknown tag {tag!r}")
     name, inside = match.groups()
     if tag.endswith("]"):
-        return _array(data, dtype_named(name), tuple(int(size) for size in inside.split(",") if size))
+        return _array_in_file(data, dtype_named(name), _shape(inside))
     if tag.endswith(">"):
         return jax.random.wrap_key_data(decode(data), impl=inside)
     if name == "namedtuple":
         return _namedtuple_type(inside, tuple(data))(*map(decode, data.values()))
     if name in _DECODERS:
         return _DECODERS[name](data)
-    return _array(data, dtype_named(name), ())[()]
+    return _array_in_file(data, dtype_named(name), ())[()]
 
 
-@functools.cache
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = text.split(",") if text else []
+    if not all(size.isascii() and size.isdigit() for size in sizes):
+        raise ValueError(f"{text!r} is no shape")
+    return tuple(map(int, sizes))
+
+
+# Not kept without end: a file may name any number of them.
+@functools.lru_cache(maxsize=1024)
 def _namedtuple_type(name: str, fields: tuple[str, ...]) -> Callable[..., Any]:
     make: Any = collections.namedtuple
     return make(name if name.isidentifier() else "NamedTuple", fields, rename=True)
 
 
+def _dict(items: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict of some items. Keys made to share one hash would take time that grows with the square of their number."""
+    if len(items) > _ALIKE and len(items) - len({hash(key) for key, _ in items}) > _ALIKE:
+        raise ValueError(f"more than {_ALIKE} keys of a dict share their hashes")
+    return dict(items)
+
+
 _DECODERS: dict[str, Callable[[Any], Any]] = {
     "list": lambda data: [decode(item) for item in data],
-    "dict": lambda data: {decode(key): decode(item) for key, item in data},
-    "float": lambda data: _array(data, np.dtype(np.float64), ()).item(),
-    "complex": lambda data: _array(data, np.dtype(np.complex128), ()).item(),
+    "dict": lambda data: _dict([(decode(key), decode(item)) for key, item in data]),
+    "float": lambda data: _array_in_file(data, np.dtype(np.float64), ()).item(),
+    "complex": lambda data: _array_in_file(data, np.dtype(np.complex128), ()).item(),
     "repr": str,
 }
 
@@ -214,14 +229,39 @@ def _array(data: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarra
     """The array that `encode_data` wrote."""
     if isinstance(data, str) and data.startswith(BASE64):
         raw = base64.b64decode(data[len(BASE64) :], validate=True)
+        if len(raw) != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"{len(raw)} bytes are no {dtype.name}{list(shape)}")
+        if not dtype.itemsize:  # however many items: a copy would visit each
+            return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, raw).copy()  # the copy can be written to
     if family(dtype) is complex:
-        part = _part_dtype(dtype)
+        part = part_dtype(dtype)
         return _array(data, part, (*shape, 2)).view(dtype).reshape(shape)
-    flat = np.array(data, dtype=object).ravel().tolist()
+    flat = _flat(data)
     if family(dtype) is float:
         flat = [float(item) for item in flat]  # also "nan" and "-inf"
     return np.array(flat, dtype).reshape(shape)
+
+
+def _array_in_file(data: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """The array that `encode_data` wrote, if it was `_data`: NumPy makes an array of much else.
+
+    Raises:
+      ValueError, TypeError: it was not.
+    """
+    if not (isinstance(data, str) and data.startswith(BASE64)):
+        allowed = (bool,) if dtype == np.bool_ else (int,) if family(dtype) is int else (float, int)
+        for item in _flat(data):
+            if type(item) not in allowed and (float not in allowed or item not in _NO_NUMBERS):
+                raise TypeError(f"a {type(item).__name__} is no item of an array of {dtype.name}")
+    array = _array(data, dtype, shape)
+    if dtype == np.bool_ and (array.view(np.uint8) > 1).any():
+        raise ValueError("a bool is a byte of 0 or 1")
+    return array
+
+
+def _flat(data: Any) -> list[Any]:
+    return np.array(data, dtype=object).ravel().tolist()
 
 
 def _numbers(array: np.ndarray[Any, Any]) -> Any:
@@ -231,7 +271,7 @@ def _numbers(array: np.ndarray[Any, Any]) -> Any:
     if family(array.dtype) is int:
         return (array.astype(np.int64) if array.dtype.kind == "V" else array).tolist()
     if family(array.dtype) is complex:
-        return _numbers(array.reshape((*array.shape, 1)).view(_part_dtype(array.dtype)))
+        return _numbers(array.reshape((*array.shape, 1)).view(part_dtype(array.dtype)))
     flat = [_number(item) for item in array.ravel()]
     return np.array(flat, dtype=object).reshape(array.shape).tolist()
 
@@ -243,53 +283,6 @@ def _number(item: Any) -> float | str:
         return number
     sign = "-" if math.copysign(1.0, float(item)) < 0 else ""
     return f"{sign}{'nan' if math.isnan(number) else 'inf'}"
-
-
-# Dtypes
-
-
-@functools.cache
-def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name of a dtype that JAX has, whatever its byte order.
-
-    Raises:
-      TypeError: it is another dtype.
-    """
-    name = "float0" if dtype == jax.dtypes.float0 else dtype.name
-    if dtype not in (dtype_named(name), dtype_named(name).newbyteorder()):
-        raise TypeError(f"dtype {dtype} has no JSON form")
-    return name
-
-
-@functools.cache
-def dtype_named(name: str) -> np.dtype[Any]:
-    """The dtype of a name.
-
-    Raises:
-      TypeError: JAX has none of that name.
-    """
-    if name == "float0":
-        return np.dtype(jax.dtypes.float0)
-    if name in _NUMPY_DTYPES:
-        return _NUMPY_DTYPES[name]
-    scalar_type: Any = getattr(ml_dtypes, name, None)
-    if not (isinstance(scalar_type, type) and issubclass(scalar_type, np.generic)):
-        raise TypeError(f"{name!r} is not a dtype that this version of jax knows")
-    return np.dtype(scalar_type)
-
-
-@functools.cache
-def family(dtype: np.dtype[Any]) -> type[int] | type[float] | type[complex] | None:
-    """How items of this dtype are written as numbers; None where they are not."""
-    if dtype == np.bool_ or jnp.issubdtype(dtype, np.integer):
-        return int
-    if jnp.issubdtype(dtype, np.floating):
-        return float
-    return complex if dtype.kind == "c" else None
-
-
-def _part_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(f"float{dtype.itemsize * 4}")
 
 
 # Lines of jax-tap

@@ -14,8 +14,8 @@ from jaxtap._config import check_count
 from jaxtap._diff_series import Series, matched, named_as, series
 from jaxtap._diff_values import Tolerance, differing
 from jaxtap._events import EARLY_KINDS, TapEvent
-from jaxtap._jsonl import read_jsonl
 from jaxtap._partings import Parting, RecordingDiff
+from jaxtap._read_jsonl import read_jsonl
 from jaxtap._recorder import Events, FlightRecorder
 
 # What users may compare.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import errno
-import glob
 import json
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +14,7 @@ import jax
 
 from jaxtap._batches import Batch
 from jaxtap._chunk_lines import chunk_lines
-from jaxtap._codec import decode, decode_jaxtap, encode
+from jaxtap._codec import encode
 from jaxtap._events import TapEvent
 from jaxtap._guard import warn
 from jaxtap._line_file import LineFile
@@ -26,15 +22,12 @@ from jaxtap._sinks import TakesBatches
 from jaxtap._tap_chunk import TapChunk
 from jaxtap._write_queue import Item, WriteQueue, joined
 
-_KEYS = ["path", "step", "total", "kind", "value", "lane", "outer", "call", "time", "source", "device", "process"]
+KEYS = ["path", "step", "total", "kind", "value", "lane", "outer", "call", "time", "source", "device", "process"]
+
+# What a reader must know of the lines; one that knows less refuses the file. The first line names it.
+FORMAT = 1
 
 _REPR_LENGTH = 200
-
-# Lines that are no events.
-_MARKERS = {"begun", "ended"}
-_NO_FILE = "No such file, so no events to read; pass read_jsonl the path that JSONLWriter was given"
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 # NumPy integers as steps become plain ones. Strict JSON has no NaN, which jq and browsers refuse.
 _to_json = json.JSONEncoder(allow_nan=False, default=int).encode
@@ -54,8 +47,9 @@ class JSONLWriter(TakesBatches):
     `dropped`, and the first one is warned about. So are the oldest events where a disk is so slow that more than 64 MiB
     wait for it.
 
-    The first line says that the file was begun, and the last one, written on closing or when the interpreter exits,
-    that it was ended; neither is an event. Without the last one, the process was killed, or is still running.
+    The first line says that the file was begun, and in which format; the last one, written on closing or when the
+    interpreter exits, that it was ended. Neither is an event. Without the last one, the process was killed, or is still
+    running.
 
     Arguments:
       path: the file; one that exists is overwritten. Its folder must exist. `{process}` stands for the index of this
@@ -78,7 +72,7 @@ class JSONLWriter(TakesBatches):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _of_process(path)
-        self._file = LineFile(self.path, _marker("begun"), lambda: _marker("ended"))
+        self._file = LineFile(self.path, _marker("begun", format=FORMAT), lambda: _marker("ended"))
         self._queue = WriteQueue(self._file)
         self._otherwise = _Otherwise(self.path)
         # Not at exit: JAX waits for outstanding callbacks then, and their events shall still be written.
@@ -181,136 +175,14 @@ def _lines_of(batch: Batch, otherwise: _Otherwise) -> bytes:
     return joined(lines)
 
 
-def read_jsonl(path: Paths) -> list[TapEvent]:
-    """The events in a file that `JSONLWriter` wrote, or jax-tap 0.3; or in several files, merged by time.
-
-    A line that cannot be read is left out, with one `JaxtapWarning` that counts them: a process that was killed may
-    leave half of its last line. Lines of jax-tap come back as it read them: Python scalars, and arrays of float64,
-    int64 or bool.
-
-    Where several files are read, those of processes that were killed, or are still running, are named in one
-    `JaxtapWarning`, with the time of the last event. One file may be read while it is written, without a warning.
-
-    Arguments:
-      path: the file; or several, as a list or a glob such as `"run-*.jsonl"`. `TapEvent.process` tells them apart.
-
-    Returns:
-      The events in the order in which they were written, or of several files by time. Arrays are NumPy arrays,
-      PRNG keys JAX key arrays.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-
-    Example:
-      >>> from jaxtap import JSONLWriter, TapEvent, read_jsonl
-      >>> with JSONLWriter("run.jsonl") as writer:
-      ...     writer(TapEvent(path="scan[0]", step=0, value={"loss": 0.5}))
-      >>> [event.value["loss"] for event in read_jsonl("run.jsonl") if event.path == "scan[0]"]
-      [0.5]
-    """
-    if isinstance(path, (str, os.PathLike)) and not _is_glob(path):
-        return _read(Path(path)).events
-    files = list(map(_read, _expanded(path)))
-    early = [f"{file.path} ({_last_heard(file)})" for file in files if file.ended_early]
-    if early:
-        warn(
-            f"jaxtap: {len(early)} of {len(files)} files ended early: {', '.join(early)}. Their processes were killed, "
-            "or are still running; all events up to there are complete."
-        )
-    return sorted((event for file in files for event in file.events), key=lambda event: event.time)
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    """What a file holds.
-
-    Attributes:
-      path: the file.
-      events: its events.
-      ended_early: whether it was begun and not ended; not known of files older than that.
-    """
-
-    path: Path
-    events: list[TapEvent]
-    ended_early: bool
-
-
-def _is_glob(path: str | os.PathLike[str]) -> bool:
-    return glob.has_magic(os.fspath(path)) and not os.path.exists(path)
-
-
-def _expanded(paths: Paths) -> list[Path]:
-    """The files that are meant, in order of their names."""
-    if isinstance(paths, (str, os.PathLike)):
-        paths = [paths]
-    found: list[Path] = []
-    for path in paths:
-        some = sorted(glob.glob(os.fspath(path))) if _is_glob(path) else [os.fspath(path)]
-        if not some:
-            raise FileNotFoundError(errno.ENOENT, _NO_FILE, str(path))
-        found += map(Path, some)
-    return found
-
-
-def _last_heard(file: _File) -> str:
-    if not file.events:
-        return "no event"
-    last = max(event.time for event in file.events)
-    return f"process {file.events[-1].process}, last event {time.strftime('%H:%M:%S', time.localtime(last))}"
-
-
-def _read(path: Path) -> _File:
-    events: list[TapEvent] = []
-    failures: list[str] = []
-    markers: set[str] = set()
-    with _open_to_read(path) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line.decode("utf-8"))
-                if marker := _MARKERS & record.keys():
-                    markers |= marker
-                else:
-                    events.append(_event(record))
-            except Exception as error:  # noqa: BLE001 - a broken line may hold anything
-                failures.append(f"line {number}, {type(error).__name__}: {error}")
-    if failures:
-        warn(
-            f"jaxtap: {path}: skipped {len(failures)} of {len(events) + len(failures)} lines, which cannot be read "
-            f"(first: {failures[0]}). The other events are complete. A process that is killed may cut its last line "
-            "short; if other lines are named, the file was damaged or written by a newer jaxtap.",
-            stacklevel=3,
-        )
-    return _File(path, events, markers == {"begun"})
-
-
-def _open_to_read(path: Path) -> Any:
-    try:
-        return path.open("rb")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, _NO_FILE, str(path)) from error
-
-
-def _event(record: dict[str, Any]) -> TapEvent:
-    fields = {key: record[key] for key in _KEYS if key in record}
-    for key in {"lane", "outer"} & fields.keys():
-        fields[key] = tuple(fields[key])
-    if "value_kind" in record:  # only jax-tap writes it
-        fields["value"] = decode_jaxtap(record["value_kind"], record["value"])
-    else:
-        fields["value"] = decode(record["value"])
-    return TapEvent(**fields)
-
-
 def _line(event: TapEvent, value: Any) -> bytes:
-    record = {key: value if key == "value" else getattr(event, key) for key in _KEYS}
+    record = {key: value if key == "value" else getattr(event, key) for key in KEYS}
     return _to_json(record).encode("ascii") + b"\n"
 
 
-def _marker(name: str) -> bytes:
+def _marker(name: str, **more: Any) -> bytes:
     """A line that tells of the file."""
-    return _to_json({name: time.time()}).encode("ascii") + b"\n"
+    return _to_json({name: time.time(), **more}).encode("ascii") + b"\n"
 
 
 def _of_process(path: str | os.PathLike[str]) -> Path:
