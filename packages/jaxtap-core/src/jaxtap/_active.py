@@ -28,7 +28,6 @@ class Key:
 
     Attributes:
       view: the device-side configuration.
-      owner: the lens itself where it belongs to a wrapped function and so outlives a block.
       get: gives the lens that is open under this key, or None.
       take: takes a crossing that arrives for that lens, or None.
       take_chunks: takes all that arrives with a flush, with the time, or None.
@@ -36,16 +35,15 @@ class Key:
       left_out: addresses of the loops in programs compiled through it that its filters leave out.
     """
 
-    __slots__ = ("__weakref__", "get", "left_out", "owner", "take", "take_chunks", "tapped", "view")
+    __slots__ = ("__weakref__", "get", "left_out", "take", "take_chunks", "tapped", "view")
 
-    def __init__(self, view: View, owner: Lens | None = None) -> None:
+    def __init__(self, view: View) -> None:
         self.view = view
-        self.owner = owner
         self.tapped: set[str] = set()
         self.left_out: set[str] = set()
-        self.get: Callable[[], Lens | None] = lambda: owner
-        self.take: Callable[[tuple[Any, ...]], None] | None = None if owner is None else owner.take
-        self.take_chunks: Callable[[list[Chunk], float], None] | None = None if owner is None else owner.take_chunks
+        self.get: Callable[[], Lens | None] = lambda: None
+        self.take: Callable[[tuple[Any, ...]], None] | None = None
+        self.take_chunks: Callable[[list[Chunk], float], None] | None = None
 
     @property
     def lens(self) -> Lens | None:
@@ -57,6 +55,27 @@ class Key:
         self.get = (lambda: None) if lens is None else weakref.ref(lens)
         self.take = None if lens is None else lens.take
         self.take_chunks = None if lens is None else lens.take_chunks
+
+    def lend(self, lens: Lens) -> None:
+        """Send what arrives under this key to `lens` for as long as something else keeps it alive.
+
+        JAX keeps keys as long as the functions that were compiled under them, which may be for good.
+        """
+        self.get = found = weakref.ref(lens)
+
+        def take(raw: tuple[Any, ...]) -> None:
+            if (alive := found()) is not None:
+                alive.take(raw)
+
+        def take_chunks(chunks: list[Chunk], now: float) -> None:
+            if (alive := found()) is not None:
+                alive.take_chunks(chunks, now)
+
+        self.take, self.take_chunks = take, take_chunks
+
+    def own(self, lens: Lens) -> None:
+        """Send what arrives under this key to `lens`, and keep it alive as long as programs with this key are."""
+        self.get, self.take, self.take_chunks = lambda: lens, lens.take, lens.take_chunks
 
 
 _lock = threading.RLock()

@@ -241,7 +241,8 @@ def verbose(
 def wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
     """`f` under a lens that is opened for each call, and hears what is compiled of it for good."""
     check_callable("f", f)
-    key = _active.Key(lens.view, owner=lens)
+    key = _active.Key(lens.view)
+    key.lend(lens)
     lens.tapped, lens.left_out = key.tapped, key.left_out
 
     @functools.wraps(f)
@@ -255,7 +256,10 @@ def wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
             raise
         finally:
             opening.close()
-        if not any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(result)):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves((args, kwargs, result))):
+            # What is traced now may run when this function is gone.
+            key.own(lens)
+        else:
             settle()
             _say_what_is_off(lens)
         return result

@@ -175,7 +175,8 @@ def collect(
     )
     host = Host(taps=tuple(tap.host for tap in taps))
     lens = Lens(view, host, None)
-    key = _active.Key(view, owner=lens)
+    key = _active.Key(view)
+    key.lend(lens)
 
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> tuple[Any, Collected]:
