@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -23,8 +24,18 @@ def warn(message: str, stacklevel: int = 2) -> None:
 
 def say(line: str) -> None:
     """Print one line to stderr; a closed or broken stderr is no reason to fail."""
-    with contextlib.suppress(Exception):
-        print(line, file=sys.stderr, flush=True)
+    # Where there is none, print would take stdout, which belongs to the program.
+    if sys.stderr is not None:
+        with contextlib.suppress(Exception):
+            print(line, file=sys.stderr, flush=True)
+
+
+def described(error: BaseException) -> str:
+    """An error in words; some cannot be told."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - `__str__` may raise anything
+        return type(error).__name__
 
 
 class Guard:
@@ -41,7 +52,10 @@ class Guard:
         """`function(*args)`, or None where it raised."""
         try:
             return function(*args)
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
+        except BaseException as error:
+            # Python interrupts the main thread alone: elsewhere, whatever is raised is of the function's making.
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise
             self.failed(what, error)
             return None
 
@@ -51,7 +65,7 @@ class Guard:
         self.failures[what] = self.failures.get(what, 0) + 1
         if first:
             warn(
-                f"jaxtap: {what} raised {type(error).__name__}: {error}. The watched program is not affected; "
+                f"jaxtap: {what} raised {described(error)}. The watched program is not affected; "
                 f"further failures of {what} are counted in report(), not warned about.",
                 stacklevel=3,
             )

@@ -16,7 +16,7 @@ from jaxtap._batches import Batch
 from jaxtap._chunk_lines import chunk_lines
 from jaxtap._codec import encode
 from jaxtap._events import TapEvent
-from jaxtap._guard import warn
+from jaxtap._guard import described, warn
 from jaxtap._line_file import LineFile
 from jaxtap._sinks import TakesBatches
 from jaxtap._tap_chunk import TapChunk
@@ -103,7 +103,7 @@ class JSONLWriter(TakesBatches):
         try:
             line = item.lines()
         except Exception as error:  # noqa: BLE001 - what is no event may raise anything
-            self._file.drop(1, f"{type(error).__name__}: {error}. Pass it TapEvents")
+            self._file.drop(1, f"{described(error)}. Pass it TapEvents")
         else:
             self._file.append(line)
 

@@ -7,6 +7,7 @@ import errno
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,7 @@ class LineFile:
         self._last: Callable[[], bytes] | None = last
         self._process = os.getpid()
         self._write_uncounted(first)
+        _files.add(self)
 
     def append(self, line: bytes) -> None:
         """Write `line`, which ends in a newline, now or soon. It may be several."""
@@ -119,6 +121,13 @@ class LineFile:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
 
+    def forked(self) -> None:
+        """This is the child of a fork: what is pending is the parent's to write, and a child may end without a word."""
+        self._lock = threading.RLock()
+        self._waiting, self._thread = threading.Event(), None
+        self._pending, self._pending_bytes = [], 0
+        self._unbuffered = True
+
     def _is_due(self) -> bool:
         return (
             self._unbuffered
@@ -173,10 +182,32 @@ class LineFile:
             self.drop(data.count(b"\n", done), reason)
 
 
+_files: weakref.WeakSet[LineFile] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for file in list(_files):
+        file.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def _open_to_write(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
     try:
-        return os.open(path, flags, 0o666)
+        return _above_standard(os.open(path, flags, 0o666))
     except FileNotFoundError as error:
         message = "No such folder; create the folder of the JSONLWriter's file first"
         raise FileNotFoundError(errno.ENOENT, message, str(path)) from error
+
+
+def _above_standard(descriptor: int) -> int:
+    """A descriptor that is no standard one: where those are closed, C++ code writes to their numbers all the same."""
+    if descriptor > 2:
+        return descriptor
+    try:
+        return _above_standard(os.dup(descriptor))
+    finally:
+        os.close(descriptor)

@@ -13,6 +13,7 @@ from jaxtap._active import Key
 from jaxtap._config import Selection, Tap, View
 from jaxtap._emit import Part, shipped
 from jaxtap._equations import fits
+from jaxtap._guard import described
 from jaxtap._jaxprs import inner, subjaxprs
 from jaxtap._lanes import Chosen, chosen, is_empty
 from jaxtap._lanes import picked as picked_lanes
@@ -288,7 +289,7 @@ def apply(selection: Selection, leaves: Any, site: Site, path: str) -> Any:
         raise SelectError(
             f"select failed on {path} ({site.source}), whose {site.kind} leaves are: "
             f"{', '.join(f'{i}: {name}' for i, name in enumerate(site.names)) or 'none'}. It raised "
-            f"{type(error).__name__}: {error}. A selector is traced: it may use jax functions of the leaves, no "
+            f"{described(error)}. A selector is traced: it may use jax functions of the leaves, no "
             f"Python values of them. To leave this loop out, pass where= or a leaf name."
         ) from error
 

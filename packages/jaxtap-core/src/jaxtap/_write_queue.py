@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import collections
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -45,6 +47,7 @@ class WriteQueue:
         self._thread: threading.Thread | None = None
         self._busy = self._closed = self._direct = False
         atexit.register(self.exit)
+        _queues.add(self)
 
     @property
     def is_idle(self) -> bool:
@@ -122,6 +125,12 @@ class WriteQueue:
             self._direct = True
         self._file.exit()
 
+    def forked(self) -> None:
+        """This is the child of a fork, which has no thread: what waits is the parent's to write, all else is at once."""
+        self._items.clear()
+        self._nbytes, self._changed, self._thread = 0, threading.Condition(), None
+        self._busy, self._direct = False, True
+
     def close(self) -> None:
         """Write all that was put, end the thread and close the file."""
         self.drain()
@@ -130,6 +139,18 @@ class WriteQueue:
             self._changed.notify_all()
         atexit.unregister(self.exit)
         self._file.close()
+
+
+_queues: weakref.WeakSet[WriteQueue] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for queue in list(_queues):
+        queue.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def joined(lines: list[Any]) -> bytes:
