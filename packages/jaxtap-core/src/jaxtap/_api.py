@@ -34,6 +34,7 @@ from jaxtap._lanes import check_lanes
 from jaxtap._lens import Lens, Opening, with_listener
 from jaxtap._recorder import FlightRecorder
 from jaxtap._router import settle
+from jaxtap._signals import give_back, uninterrupted
 from jaxtap._sinks import Sink, check_target
 from jaxtap._taps import PrimitiveTap
 from jaxtap._tripped import Tripped
@@ -248,11 +249,11 @@ def wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> Any:
         opening = Opening(lens, key)
-        opening.open()
         try:
+            opening.open()
             result = f(*args, **kwargs)
         except jax.errors.JaxRuntimeError as error:
-            _raise_interrupt(error)
+            give_back(error)
             raise
         finally:
             opening.close()
@@ -265,12 +266,6 @@ def wrapped(f: Callable[..., Any], lens: Lens) -> Callable[..., Any]:
         return result
 
     return g
-
-
-def _raise_interrupt(error: BaseException) -> None:
-    """Give back as Ctrl-C what XLA has made an error of its own of: it came while an event was received."""
-    if isinstance(error, jax.errors.JaxRuntimeError) and "KeyboardInterrupt" in str(error):
-        raise KeyboardInterrupt from error
 
 
 def _say_what_is_off(lens: Lens) -> None:
@@ -286,6 +281,8 @@ def _say_what_is_off(lens: Lens) -> None:
 class Recording:
     """A lens over a block of code, from `with jaxtap.record(...) as rec:`."""
 
+    _lens: Lens | None = None
+
     def __init__(
         self,
         view: View,
@@ -297,11 +294,19 @@ class Recording:
     ) -> None:
         self._view, self._host, self._recorder, self._everywhere = view, host, recorder, everywhere
         self._raises, self._traces = raises, traces
-        self._lens: Lens | None = None
 
     def __enter__(self) -> FlightRecorder:
         if self._lens is not None:
             raise RuntimeError("this lens is open already; call jaxtap.record(...) again for another.")
+        try:
+            with uninterrupted():
+                self._open()
+        except BaseException:
+            self._close()
+            raise
+        return self._recorder
+
+    def _open(self) -> None:
         self._key, self._slot = _active.take_key(self._view)
         self._lens = Lens(self._view, self._host, self._recorder)
         if self._traces:
@@ -310,16 +315,29 @@ class Recording:
         self._lens.tapped, self._lens.left_out = self._key.tapped, self._key.left_out
         self._opening = Opening(self._lens, self._key, self._everywhere)
         self._opening.open()
-        return self._recorder
+
+    def __del__(self) -> None:
+        # Ctrl-C may come as the block is entered or left, where no code of this object's has run yet.
+        if self._lens is not None:
+            self._close()
+
+    def _close(self) -> None:
+        """Close what is open, and hear no more."""
+        with uninterrupted():
+            if self._lens is not None:
+                self._lens = None
+                self._opening.close()
+                self._key.route(None)
+                _active.give_key_back(self._view, self._slot)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        lens, self._lens = self._lens, None
+        lens = self._lens
         if lens is None:
             return
-        self._opening.close()
         try:
+            self._opening.close()
             # Whoever pressed Ctrl-C does not want to wait for a program that may run on for hours.
             if not isinstance(error, KeyboardInterrupt):
                 settle()
@@ -328,10 +346,9 @@ class Recording:
             if error is None:
                 raise
         finally:
-            self._key.route(None)
-            _active.give_key_back(self._view, self._slot)
+            self._close()
         if error is not None:
-            _raise_interrupt(error)
+            give_back(error)
             return
         _say_what_is_off(lens)
         if self._raises and lens.trips:

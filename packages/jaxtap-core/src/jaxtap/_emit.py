@@ -18,6 +18,7 @@ from jaxtap._guard import Guard
 from jaxtap._jaxprs import EFFECT
 from jaxtap._lanes import Chosen
 from jaxtap._mark import Path, Site
+from jaxtap._signals import is_of_program, send
 
 emit_p = jcore.Primitive("jaxtap_emit")
 emit_p.multiple_results = True
@@ -82,8 +83,16 @@ def receive(key: Key, entry: Any, arrays: Sequence[np.ndarray]) -> None:
         if lens is not None:
             # XLA takes its buffers back when the call returns.
             lens.take((entry, _now(), len(arrays), *map(_copy, arrays)))
-    except Exception as error:  # noqa: BLE001 - the program goes on whatever fails here
-        _guard.failed("receiving an event", error)
+    except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
+        _failed(error)
+
+
+def _failed(error: BaseException) -> None:
+    """The program goes on whatever fails in receiving an event, unless it is the program's own doing."""
+    if is_of_program(error):
+        send(error)
+        raise error
+    _guard.failed("receiving an event", error)
 
 
 _copy = np.ndarray.copy
@@ -166,8 +175,8 @@ class Entry:
             take = self.key.take
             if take is not None:
                 take((self, _now(), len(arrays) + 1, int(count), *map(_copy, arrays)))
-        except Exception as error:  # noqa: BLE001 - the program goes on whatever fails here
-            _guard.failed("receiving an event", error)
+        except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
+            _failed(error)
         return ()
 
 

@@ -33,6 +33,7 @@ from jaxtap._recorder import FlightRecorder
 from jaxtap._report import Report
 from jaxtap._ring_rows import placed as ring_rows
 from jaxtap._router import router
+from jaxtap._signals import uninterrupted
 from jaxtap._teller import Teller
 from jaxtap._trace_events import compile_event, trace_event
 from jaxtap._tripped import Trips
@@ -285,23 +286,36 @@ def _range(operand: dict[str, Any]) -> str:
 class Opening:
     """A lens held open over some code: in this thread, or in all."""
 
+    _is_open = False
+
     def __init__(self, lens: Lens, key: _active.Key, everywhere: bool = False) -> None:
         self._lens, self._key, self._everywhere = lens, key, everywhere
         self._thread = threading.get_ident()
 
+    def __del__(self) -> None:
+        # Ctrl-C may come as a block is left, before any code that closes a lens has run.
+        if self._is_open:
+            self.close()
+
     def open(self) -> None:
         """From here on programs are seen."""
-        if self._lens.listener is not None:
-            self._lens.listener.open()
-        hooks.acquire(not self._lens.view.only_loops)
-        _active.enter(self._key, self._lens, self._everywhere)
+        with uninterrupted():
+            if self._lens.listener is not None:
+                self._lens.listener.open()
+            hooks.acquire(not self._lens.view.only_loops)
+            _active.enter(self._key, self._lens, self._everywhere)
+            self._is_open = True
 
     def close(self) -> None:
-        """From here on they are not."""
-        _active.leave(self._key, self._lens, self._everywhere)
-        hooks.release(not self._lens.view.only_loops)
-        if self._lens.listener is not None:
-            self._lens.listener.close(self._thread)
+        """From here on they are not. A second call does nothing."""
+        with uninterrupted():
+            if not self._is_open:
+                return
+            self._is_open = False
+            _active.leave(self._key, self._lens, self._everywhere)
+            hooks.release(not self._lens.view.only_loops)
+            if self._lens.listener is not None:
+                self._lens.listener.close(self._thread)
 
 
 def with_listener(lens: Lens, recorder: FlightRecorder, everywhere: bool = False) -> Lens:

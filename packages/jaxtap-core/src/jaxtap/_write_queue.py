@@ -126,7 +126,7 @@ class WriteQueue:
         self._file.exit()
 
     def forked(self) -> None:
-        """This is the child of a fork, which has no thread: what waits is the parent's to write, all else is at once."""
+        """This is the child of a fork, which has no thread: what waits is the parent's to write."""
         self._items.clear()
         self._nbytes, self._changed, self._thread = 0, threading.Condition(), None
         self._busy, self._direct = False, True
