@@ -35,8 +35,8 @@ def tried(name: str, most: int, seed: int) -> dict[str, Any]:
         row |= {"tried": outcome.tried, "lost": outcome.lost, "figures": outcome.figures}
     except NotPossible as reason:
         row |= {"tried": 0, "skipped": str(reason)}
-    except AssertionError as error:
-        row |= {"tried": 0, "failed": str(error)}
+    except Exception as error:  # noqa: BLE001 - the other faults are tried all the same
+        row |= {"tried": 0, "failed": f"{type(error).__name__}: {error}"}
     row["seconds"] = round(time.perf_counter() - start, 1)
     print(json.dumps(row), flush=True)
     return row
@@ -50,10 +50,11 @@ def main() -> int:
     )
     parser.add_argument("--most", type=int, default=1000, help="try none of them more often than this")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
+    parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="how many faults are tried at a time")
     parser.add_argument("--out", type=Path, help=f"folder for the result; {ROOT / 'bench/results'} for a run to keep")
     options = parser.parse_args()
     about = facts() | {"seed": options.seed}
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         rows = list(pool.map(lambda name: tried(name, options.most, options.seed), options.only))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

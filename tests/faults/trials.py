@@ -107,15 +107,14 @@ def events_in(path: Path, torn: int = 0) -> list[tap.TapEvent]:
     return events
 
 
-def runs_of(events: list[tap.TapEvent]) -> list[list[int]]:
-    """The steps of one execution after the other; none of them has a gap."""
-    found: list[list[int]] = []
+def missing(events: list[tap.TapEvent]) -> int:
+    """How many steps are missing up to the last one of each execution; none of them is there twice."""
+    found: list[list[int]] = [[]]
     for event in events:
-        if event.step == 0:
+        if found[-1] and event.step <= found[-1][-1]:
             found.append([])
         found[-1].append(event.step)
-    assert all(steps == list(range(len(steps))) for steps in found), found
-    return found
+    return sum(steps[-1] + 1 - len(steps) for steps in found if steps)
 
 
 # --- Signals ----------------------------------------------------------------------------------------------------------
@@ -124,22 +123,21 @@ def runs_of(events: list[tap.TapEvent]) -> list[list[int]]:
 def interrupts(number: signal.Signals, kind: str) -> Callable[[int, random.Random], Outcome]:
     def trial(count: int, moments: random.Random) -> Outcome:
         with folder() as path:
-            child, took, cut, again = Child("interrupted", path, count), [], 0, 0
+            child, cut, lost, again = Child("interrupted", path, count), 0, 0, 0
             for _ in range(count):
                 child.heard("ready")
                 time.sleep(moments.random() * 0.2)
                 again += press_until_heard(child, number)
                 said = child.heard("interrupted")
                 assert said["kind"] == kind
-                took.append(said["took"])
+                lost += said["lost"]
                 cut += said["steps"] not in (0, STEPS)
             said = child.heard("done")
             child.ended(0)
             events = events_in(path / "events.jsonl")
-            assert said["dropped"] == 0 and len(events) == said["written"]
-            runs_of(events)
-        lost = "no event; the program, other lenses and the file go on"
-        return Outcome(count, lost, {"in the middle of a loop": cut, "pressed again": again})
+            assert said["dropped"] == 0 and len(events) == said["written"] and missing(events) == lost
+        words = f"{lost or 'no'} event{'s' * (lost != 1)}, of those being received just then; nothing later"
+        return Outcome(count, words, {"in the middle of a loop": cut, "sent again": again, "events lost": lost})
 
     return trial
 
@@ -174,7 +172,7 @@ def killed(number: signal.Signals) -> Callable[[int, random.Random], Outcome]:
                 file = path / "events.jsonl"
                 events = events_in(file, torn=1)
                 torn += not file.read_bytes().endswith(b"\n")
-                runs_of(events)
+                assert missing(events) == 0
                 ages.append(at - max(event.time for event in events))
         assert max(ages) < PROMISED_S + SLACK_S, ages
         lost = f"events of the last {max(ages):.2f} s at most; every line but the last was whole"
@@ -266,8 +264,7 @@ def forks(count: int, moments: random.Random) -> Outcome:
             said = done("forked", path, when)
             events = events_in(path / "events.jsonl")
             own = [event for event in events if event.path != "child"]
-            assert len(own) == said["written"] == steps and len(events) == steps + 1
-            runs_of(own)
+            assert len(own) == said["written"] == steps and len(events) == steps + 1 and missing(own) == 0
     with folder() as path:
         done("forked_first", path)
         for who in ("parent", "child"):
