@@ -87,9 +87,8 @@ def written() -> Iterator[int]:
     """A lens whose events go to a file, which is opened anew for each block."""
     with tempfile.TemporaryDirectory() as folder:
         while True:
-            with tap.JSONLWriter(Path(folder, "events.jsonl")) as writer:
-                tap.verbose(long, on_step=writer)(1.0).block_until_ready()
-                jax.effects_barrier()
+            with tap.JSONLWriter(Path(folder, "events.jsonl")) as writer, tap.record(on_step=writer, capacity=1):
+                long(1.0).block_until_ready()
             assert (writer.written, writer.dropped) == (STEPS, 0)
             yield STEPS
 
