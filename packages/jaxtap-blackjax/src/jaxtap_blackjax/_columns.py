@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxtap import TapEvent
+from jaxtap.internal import variant
 
 # Ends the name of a mark in a loop that tunes by its draws, and has nothing of that in its state.
 TUNING = "_tuning"
@@ -22,15 +22,14 @@ def by_chain(event: TapEvent) -> Iterable[TapEvent]:
     value = event.value
     if not isinstance(value, dict) or "chains" not in value:
         return (event,)
+    extra: dict[str, Any] = value["extra"]
     if not value["chains"]:
-        return (dataclasses.replace(event, value=value["values"] | value["extra"]),)
+        return (variant(event, value=value["values"] | extra),)
+    # A list of floats takes a fraction of what as many elements of an array take.
+    columns = {name: each.tolist() for name, each in value["values"].items()}
     return [
-        dataclasses.replace(
-            event,
-            lane=(*event.lane, i),
-            value={name: each[i] for name, each in value["values"].items()} | value["extra"],
-        )
-        for i in range(value["chains"])
+        variant(event, lane=(*event.lane, i), value=dict(zip(columns, own, strict=True)) | extra)
+        for i, own in enumerate(zip(*columns.values(), strict=True))
     ]
 
 
@@ -44,6 +43,8 @@ class WarmupColumns:
     def __init__(self) -> None:
         self._before: dict[Any, dict[str, Any]] = {}
         self._loops: set[str] = set()
+        # Whether an address is in one of the loops.
+        self._inside: dict[str, bool] = {}
         self._held: dict[Any, tuple[int, dict[str, Any]]] = {}
 
     def __call__(self, event: TapEvent) -> Mapping[str, Any] | None:
@@ -54,7 +55,9 @@ class WarmupColumns:
         return self._adaptation(event) if event.kind == "carry" else None
 
     def _transition(self, event: TapEvent) -> Mapping[str, Any] | None:
-        if any(event.path.startswith(f"{loop}/") for loop in self._loops):
+        if event.path not in self._inside:
+            self._inside[event.path] = any(event.path.startswith(f"{loop}/") for loop in self._loops)
+        if self._inside[event.path]:
             # The loop's own state counts: MEADS and MCLMC change what the kernel has returned.
             return {name: value for name, value in event.value.items() if name not in _STATE}
         if TUNING in event.path:
@@ -64,7 +67,9 @@ class WarmupColumns:
         return None
 
     def _adaptation(self, event: TapEvent) -> Mapping[str, Any]:
-        self._loops.add(event.path)
+        if event.path not in self._loops:
+            self._loops.add(event.path)
+            self._inside.clear()
         key = (event.path, event.lane, event.outer, event.call)
         values, before = dict(event.value), self._before.get(key, {})
         self._before[key] = values

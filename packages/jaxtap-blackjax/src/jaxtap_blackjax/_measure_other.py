@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxtap import TapEvent
-from jaxtap.internal import norm, parts
+from jaxtap.internal import norm, parts, variant
 
 # --- On the device -------------------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ def by_point(event: TapEvent) -> Iterable[TapEvent]:
         return (event,)
     elbo = event.value["elbo"]
     return [
-        dataclasses.replace(event, step=i, total=len(elbo), value={"elbo": value})
-        for i, value in enumerate(elbo)
-        if not np.isneginf(value)
+        variant(event, step=i, total=len(elbo), value={"elbo": value})
+        for i, value in enumerate(elbo.tolist())
+        if value != -math.inf
     ]

@@ -4,42 +4,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxtap.internal import Judge, Row, Trip, Tripwire, Watching
+from jaxtap.internal import Row, Trip, Tripwire, Watching
+from jaxtap_blackjax._columns import WINDOW_END
 
 TARGET, CHEES_TARGET = 0.8, 0.651
-
-
-@dataclasses.dataclass(frozen=True)
-class EnergyFraction:
-    """Bad is when the E-BFMI of the last `window` energies, `mean(diff(E)**2) / var(E)`, is below `threshold`."""
-
-    threshold: float
-    window: int
-
-    def fresh(self) -> Judge:
-        """A judge of one chain."""
-        last: collections.deque[float] = collections.deque(maxlen=self.window)
-
-        def judge(energy: float) -> bool:
-            last.append(energy)
-            if len(last) < self.window or not all(map(math.isfinite, last)):
-                return False
-            values = list(last)
-            moved = statistics.fmean((b - a) ** 2 for a, b in itertools.pairwise(values))
-            spread = statistics.pvariance(values)
-            return spread > 0 and moved / spread < self.threshold
-
-        return judge
-
-    def at_once(self, value: Any) -> Any:
-        """One energy tells nothing."""
-        return None
 
 
 class _Host:
@@ -70,10 +43,10 @@ class Once(_Host):
         look_at, told = self.wire.start(), set[Any]()
 
         def look(row: Row) -> Iterable[Trip]:
-            for trip in look_at(row):
-                if row.series not in told:
-                    told.add(row.series)
-                    yield trip
+            trips = [trip for trip in look_at(row) if row.series not in told]
+            if trips:
+                told.add(row.series)
+            return trips[:1]
 
         return look
 
@@ -102,22 +75,27 @@ class MeanOutside(_Host):
 
     def start(self) -> Watching:
         """Begin to look at rows."""
-        last: dict[Any, collections.deque[float]] = {}
+        last: dict[Any, collections.deque[float]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=self.window)
+        )
         bad: set[Any] = set()
 
         def look(row: Row) -> Iterable[Trip]:
             if self.column not in row.values:
-                return
-            values = last.setdefault(row.series, collections.deque(maxlen=self.window))
-            values.append(float(row[self.column]))
-            target = self._target(row)
-            mean = statistics.fmean(values)
-            if len(values) < self.window or abs(mean - target) <= self.tolerance:
-                bad.discard(row.series)
-            elif row.series not in bad:
-                bad.add(row.series)
-                says = f"acceptance rate {mean:.2f} over {self.window} steps is off its target {target:g}"
-                yield Trip(self.name, says, row, self.column)
+                return ()
+            values, key = last[row.series], row.series
+            values.append(float(row.values[self.column]))
+            if len(values) < self.window:
+                return ()
+            mean, target = math.fsum(values) / self.window, self._target(row)
+            if abs(mean - target) <= self.tolerance:
+                bad.discard(key)
+                return ()
+            if key in bad:
+                return ()
+            bad.add(key)
+            says = f"acceptance rate {mean:.2f} over {self.window} steps is off its target {target:g}"
+            return (Trip(self.name, says, row, self.column),)
 
         return look
 
@@ -148,17 +126,18 @@ class Stalled(_Host):
         adapted: set[Any] = set()
 
         def look(row: Row) -> Iterable[Trip]:
-            if self.column not in row.values or "stage" not in row.values or row.total is None:
-                return
-            now, key = row[self.column], row.series
+            if row.series in told or self.column not in row.values or "stage" not in row.values or row.total is None:
+                return ()
+            now, key = row.values[self.column], row.series
             began = first.setdefault(key, now)
-            if row["stage"] == "window end":
+            if row.values["stage"] == WINDOW_END:
                 adapted.add(key)
-            if now != began or key in told:
+            if now != began:
                 told.add(key)
             elif key in adapted or (row.step >= self.after * row.total and row.step == row.total - 1):
                 told.add(key)
-                yield Trip(self.name, f"mass matrix has not moved in {row.step + 1} steps", row, self.column)
+                return (Trip(self.name, f"mass matrix has not moved in {row.step + 1} steps", row, self.column),)
+            return ()
 
         return look
 
@@ -184,49 +163,64 @@ class Apart(_Host):
     def start(self) -> Watching:
         """Begin to look at rows."""
         waiting: dict[Any, tuple[int, dict[Any, Row]]] = {}
-        in_a_row: collections.Counter[Any] = collections.Counter()
+        in_a_row: dict[Any, int] = {}
 
         def look(row: Row) -> Iterable[Trip]:
             if not row.lane:
-                return
+                return ()
             key = (row.path, row.outer, row.call, row.lane[:-1])
-            step, rows = waiting.get(key, (row.step, {}))
-            if row.step != step:
-                yield from self._compared(rows, in_a_row)
-                rows = {}
-            rows[row.lane] = row
-            waiting[key] = (row.step, rows)
+            step, rows = waiting.get(key, (None, {}))
+            if row.step == step:
+                rows[row.lane] = row
+                return ()
+            waiting[key] = (row.step, {row.lane: row})
+            return self._compared(rows, in_a_row)
 
         return look
 
-    def _compared(self, rows: Mapping[Any, Row], in_a_row: collections.Counter[Any]) -> Iterable[Trip]:
+    def _compared(self, rows: Mapping[Any, Row], in_a_row: dict[Any, int]) -> list[Trip]:
         """What is apart among the rows of all chains at one step."""
         if len(rows) < self.at_least:
-            return
+            return []
+        trips: list[Trip] = []
         for column, says in (("step_size", self._step_size), ("logdensity", self._logdensity)):
-            values = {lane: float(row[column]) for lane, row in rows.items() if column in row.values}
-            for lane, message in says(values).items():
+            values = {lane: float(row.values[column]) for lane, row in rows.items() if column in row.values}
+            apart = says(values) if values else {}
+            if not apart and not in_a_row:
+                continue
+            for lane in values:
                 key = (rows[lane].series, column)
-                in_a_row[key] = in_a_row[key] + 1 if message else 0
+                if lane not in apart:
+                    in_a_row.pop(key, None)
+                    continue
+                in_a_row[key] = in_a_row.get(key, 0) + 1
                 if in_a_row[key] == self.steps:
-                    yield Trip(self.name, f"{message}, {self.steps} steps in a row", rows[lane], column)
+                    trips.append(Trip(self.name, f"{apart[lane]}, {self.steps} steps in a row", rows[lane], column))
+        return trips
 
     def _step_size(self, values: Mapping[Any, float]) -> dict[Any, str]:
+        """What is said of each chain that is apart."""
         middle = _median(values)
-        said: dict[Any, str] = {}
-        for lane, value in values.items():
-            apart = not math.isfinite(value) or not middle / self.factor <= value <= middle * self.factor
-            said[lane] = f"step size {value:.1e} is apart from the other chains' {middle:.1e}" if apart else ""
-        return said
+        low, high = middle / self.factor, middle * self.factor
+        return {
+            lane: f"step size {value:.1e} is apart from the other chains' {middle:.1e}"
+            for lane, value in values.items()
+            if not math.isfinite(value) or not low <= value <= high
+        }
 
     def _logdensity(self, values: Mapping[Any, float]) -> dict[Any, str]:
+        """Likewise."""
         middle = _median(values)
+        # The spread counts as no less than 1, so that within this nothing is apart.
+        if all(middle - self.spread <= value < math.inf for value in values.values()):
+            return {}
         deviation = statistics.median([abs(v - middle) for v in values.values() if math.isfinite(v)] or [0.0])
-        said: dict[Any, str] = {}
-        for lane, value in values.items():
-            apart = not math.isfinite(value) or value < middle - self.spread * max(deviation, 1.0)
-            said[lane] = f"logdensity {value:.3g} is apart from the other chains' {middle:.3g}" if apart else ""
-        return said
+        low = middle - self.spread * max(deviation, 1.0)
+        return {
+            lane: f"logdensity {value:.3g} is apart from the other chains' {middle:.3g}"
+            for lane, value in values.items()
+            if not math.isfinite(value) or value < low
+        }
 
 
 def _median(values: Mapping[Any, float]) -> float:

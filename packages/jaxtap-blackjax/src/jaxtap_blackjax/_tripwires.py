@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from jaxtap.internal import NonFinite, Often, OnColumn, Outside, Tripwire, Unchanged
-from jaxtap_blackjax._rules import Apart, EnergyFraction, MeanOutside, Once, Stalled
+from jaxtap_blackjax._energy import EnergyFraction
+from jaxtap_blackjax._rules import Apart, MeanOutside, Once, Stalled
 
 # --- Chains --------------------------------------------------------------------------------------------------
 

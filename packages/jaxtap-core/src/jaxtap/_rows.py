@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +51,14 @@ class Row:
         """What was seen under the name of a column; NaN where nothing was."""
         return self.values.get(column, float("nan"))
 
-    @property
+    @functools.cached_property
     def series(self) -> tuple[Any, ...]:
         """What the rows of one run of one lane have in common."""
         return (self.point or self.path, self.lane, self.outer, self.call, min(self.devices))
 
 
 _LOOPS = ("scan[", "while[")
+_NONE: tuple[int, Row | None, int] = (-1, None, 0)
 
 # What an event adds to its row, by column; None if it is no part of any row.
 Columns = Callable[[TapEvent], "Mapping[str, Any] | None"]
@@ -86,36 +88,45 @@ class Rows:
         self._open: dict[tuple[Any, ...], tuple[int, Row, int]] = {}
         self.count = 0
 
-    def add(self, event: TapEvent) -> list[Row]:
+    def add(self, event: TapEvent) -> Sequence[Row]:
         """Take up an event; returns the rows that are complete with it."""
-        values = self._columns(event)
-        if values is None:
-            return []
-        values = {name: _plain(value) for name, value in values.items()}
-        path, call, index = _place(event)
+        found = self._columns(event)
+        if found is None:
+            return ()
+        values: dict[str, Any] = {
+            name: value if type(value) is float else _plain(value) for name, value in found.items()
+        }
+        path, call, index = (
+            (event.path, 0, event.call) if event.step < 0 else (loop_of(event.path), event.call, event.step)
+        )
         point = event.path if self._events_per_row == 1 else ""
         key = (point or path, event.lane, event.outer, call, event.device if self._merges is None else 0)
-        began, row, seen = self._open.get(key, (-1, None, 0))
+        began, row, seen = self._open.get(key, _NONE)
         if self._merges is not None and row is not None and event.device not in row.devices:
             if self._merges(row, values):
                 row.devices |= {event.device}
-                return []
+                return ()
             key = (*key[:-1], event.device)
-            began, row, seen = self._open.get(key, (-1, None, 0))
-        done: list[Row] = []
-        if row is None or began != index:
-            if row is not None and seen < self._events_per_row:
-                done.append(row)
-            place = (path, index, event.total, event.lane, event.outer, call, event.time)
-            row, seen = Row(*place, {}, point, index, frozenset({event.device})), 0
-            self.kept.append(row)
-            self.count += 1
+            began, row, seen = self._open.get(key, _NONE)
         step = values.pop("step", None)
+        if row is not None and began == index:
+            self._open[key] = (index, row, seen + 1)
+            return self._more(row, event, values, step, seen + 1)
+        place = (path, index if step is None else step, event.total, event.lane, event.outer, call, event.time)
+        new = Row(*place, values, point, index, frozenset((event.device,)))
+        new.series = key
+        self._open[key] = (index, new, 1)
+        self.kept.append(new)
+        self.count += 1
+        done = (row,) if row is not None and seen < self._events_per_row else ()
+        return (*done, new) if self._events_per_row == 1 else done
+
+    def _more(self, row: Row, event: TapEvent, values: dict[str, Any], step: int | None, seen: int) -> Sequence[Row]:
+        """What another event tells of a row."""
         row.values.update(values)
         row.step = row.step if step is None else step
         row.total = row.total if event.total is None else event.total
-        self._open[key] = (index, row, seen + 1)
-        return [*done, row] if seen + 1 == self._events_per_row else done
+        return (row,) if seen == self._events_per_row else ()
 
     def close(self) -> list[Row]:
         """The rows that were not complete: no event will come any more."""
@@ -124,19 +135,27 @@ class Rows:
         return left
 
 
-def _place(event: TapEvent) -> tuple[str, int, int]:
-    """The loop that an event is of, which execution of it, and which step. Outside of any, an address is one series."""
-    if event.step < 0:
-        return event.path, 0, event.call
-    parts = event.path.split("/")
+@functools.lru_cache(maxsize=1024)
+def loop_of(path: str) -> str:
+    """The address of the innermost loop that an address is in, or is."""
+    parts = path.split("/")
     while len(parts) > 1 and not parts[-1].startswith(_LOOPS):
         parts.pop()
-    return "/".join(parts), event.call, event.step
+    return "/".join(parts)
 
 
 def _plain(value: Any) -> Any:
     """A scalar as Python has it; anything else as it is."""
-    return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def variant(event: TapEvent, **changes: Any) -> TapEvent:
+    """An event with some of its fields changed, as of `dataclasses.replace`, which takes many times as long."""
+    new = object.__new__(TapEvent)
+    vars(new).update(vars(event), **changes)
+    return new
 
 
 def table(rows: Iterable[Row], first: Sequence[str] = ()) -> pd.DataFrame:

@@ -6,118 +6,11 @@ import collections
 import dataclasses
 import fnmatch
 import functools
-import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from jaxtap._judging import Judge, Rule
 from jaxtap._rows import Row
-
-# Whether a value is bad, given those before it.
-Judge = Callable[[float], bool]
-
-
-class Rule(Protocol):
-    """When a value of a column is bad."""
-
-    def fresh(self) -> Judge:
-        """A judge of one series of values, from its beginning."""
-        ...
-
-    def at_once(self, value: Any) -> Any:
-        """As a traced predicate of one value, whatever came before it; None where that is not enough."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Outside:
-    """Bad is what lies below `low` or above `high`; NaN is not, unless `nan` says so."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    nan: bool = False
-
-    def fresh(self) -> Judge:
-        return lambda value: bool(self.at_once(value))
-
-    def at_once(self, value: Any) -> Any:
-        bad = (value < self.low) | (value > self.high)
-        return bad | (value != value) if self.nan else bad
-
-
-@dataclasses.dataclass(frozen=True)
-class NonFinite:
-    """Bad is NaN, or plus or minus infinity. A column that a row does not have is not looked at."""
-
-    def fresh(self) -> Judge:
-        return lambda value: not math.isfinite(value)
-
-    def at_once(self, value: Any) -> Any:
-        return ~(abs(value) < math.inf)
-
-
-class _OverTime:
-    """A rule that takes the values before."""
-
-    def at_once(self, value: Any) -> Any:
-        return None
-
-
-@dataclasses.dataclass(frozen=True)
-class Spike(_OverTime):
-    """Bad is more than `factor` times the median of the last `window` finite values, once there are `at_least`."""
-
-    factor: float
-    window: int
-    at_least: int = 10
-
-    def fresh(self) -> Judge:
-        last: collections.deque[float] = collections.deque(maxlen=self.window)
-
-        def judge(value: float) -> bool:
-            middle = statistics.median(last) if len(last) >= self.at_least else math.inf
-            if math.isfinite(value):
-                last.append(value)
-            return value > self.factor * middle
-
-        return judge
-
-
-@dataclasses.dataclass(frozen=True)
-class Often(_OverTime):
-    """Bad is when, of the last `window` values, at least the share `share` was bad by another rule."""
-
-    rule: Rule
-    window: int
-    share: float = 1.0
-
-    def fresh(self) -> Judge:
-        judge, last = self.rule.fresh(), collections.deque[bool](maxlen=self.window)
-
-        def often(value: float) -> bool:
-            last.append(judge(value))
-            return len(last) == self.window and sum(last) >= self.share * self.window
-
-        return often
-
-
-@dataclasses.dataclass(frozen=True)
-class Unchanged(_OverTime):
-    """Bad is when the last `window` values are the same, or differ by less than the share `relative` of the largest."""
-
-    window: int
-    relative: float = 0.0
-
-    def fresh(self) -> Judge:
-        last: collections.deque[float] = collections.deque(maxlen=self.window)
-
-        def judge(value: float) -> bool:
-            last.append(value)
-            if len(last) < self.window or not all(map(math.isfinite, last)):
-                return False
-            return max(last) - min(last) <= self.relative * max(map(abs, last))
-
-        return judge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +78,8 @@ class OnColumn:
 
     def start(self) -> Watching:
         """Begin to look at rows."""
-        return _OnColumn(self)
+        look, where = Panel((dataclasses.replace(self, where=None),)), self.where
+        return look if where is None else lambda row: look(row) if where(row) else ()
 
     def at_once(self, values: Mapping[str, Any]) -> Any:
         """As a traced predicate of a step's values, by column; None where that is not enough."""
@@ -194,6 +88,11 @@ class OnColumn:
         found = [self.rule.at_once(v) for name, v in values.items() if fnmatch.fnmatchcase(name, self.column)]
         bad = [each for each in found if each is not None]
         return None if not bad else _any(bad)
+
+    def trip(self, row: Row, column: str, value: float) -> Trip:
+        """What is told of a bad value."""
+        layer = column.partition("/")[2]
+        return Trip(self.name, self.says.format(value=value, layer=layer, rule=self.rule, row=row), row, column)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,10 +119,11 @@ class OnRow:
 
         def look(row: Row) -> Iterable[Trip]:
             if any(column not in row.values for column in self.columns):
-                return
+                return ()
             in_a_row[row.series] = in_a_row[row.series] + 1 if self.bad(row) else 0
-            if in_a_row[row.series] == self.at_least:
-                yield Trip(self.name, self.says.format(row=row), row)
+            if in_a_row[row.series] != self.at_least:
+                return ()
+            return (Trip(self.name, self.says.format(row=row), row),)
 
         return look
 
@@ -241,40 +141,86 @@ def _any(each: Sequence[Any]) -> Any:
     return so_far
 
 
-class _OnColumn:
-    def __init__(self, wire: OnColumn) -> None:
-        self._wire = wire
-        self._judges: dict[Any, Judge] = {}
-        self._bad: set[Any] = set()
-
-    def __call__(self, row: Row) -> Iterable[Trip]:
-        wire = self._wire
-        if wire.where is not None and not wire.where(row):
-            return
-        for column in self._columns(row):
-            value, key = float(row.values[column]), (row.series, column)
-            judge = self._judges.get(key)
-            if judge is None:
-                judge = self._judges[key] = wire.rule.fresh()
-            before = key in self._bad
-            if not judge(value):
-                self._bad.discard(key)
-            elif not before:
-                self._bad.add(key)
-                layer = column.partition("/")[2]
-                yield Trip(wire.name, wire.says.format(value=value, layer=layer, rule=wire.rule, row=row), row, column)
-
-    def _columns(self, row: Row) -> Sequence[str]:
-        pattern = self._wire.column
-        if "*" not in pattern and "?" not in pattern:
-            return (pattern,) if pattern in row.values else ()
-        return _fitting(pattern, tuple(row.values))
-
-
-@functools.lru_cache(maxsize=256)
-def _fitting(pattern: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    # Rows of one loop have the same columns, step after step.
+@functools.lru_cache(maxsize=1024)
+def fitting(pattern: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns that a glob fits. Rows of one loop have the same columns, step after step."""
     return tuple(name for name in names if fnmatch.fnmatchcase(name, pattern))
+
+
+class _Column:
+    """One column of one series, and a tripwire on it."""
+
+    def __init__(self, wire: OnColumn, column: str) -> None:
+        self.wire, self.column = wire, column
+        self.judge: Judge = wire.rule.fresh()
+        self.is_bad = False
+
+    def look(self, row: Row) -> Trip | None:
+        """What is told of the column's value in a row."""
+        value = row.values[self.column]
+        if type(value) is not float:
+            value = float(value)
+        if not self.judge(value):
+            self.is_bad = False
+            return None
+        if self.is_bad:
+            return None
+        self.is_bad = True
+        return self.wire.trip(row, self.column, value)
+
+
+class Panel:
+    """Tripwires at work: all of them look at one row after the other, in order.
+
+    Args:
+      wires: the tripwires.
+      failed: told of an error in one of them, which ends nothing; None raises it.
+    """
+
+    def __init__(self, wires: Iterable[Tripwire], failed: Callable[[Exception], object] | None = None) -> None:
+        # Those on columns are looked at here, the others look by themselves.
+        self._wires = [wire if isinstance(wire, OnColumn) and wire.where is None else wire.start() for wire in wires]
+        self._failed = failed
+        self._columns: dict[Any, _Column] = {}
+        # What is to be done with a row, by its series and columns.
+        self._plans: dict[Any, list[_Column | Watching]] = {}
+
+    def __call__(self, row: Row) -> list[Trip]:
+        """What has gone wrong in a row."""
+        key = (row.series, tuple(row.values))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._planned(row)
+        trips: list[Trip] = []
+        for each in plan:
+            try:
+                if type(each) is _Column:
+                    trip = each.look(row)
+                    if trip is not None:
+                        trips.append(trip)
+                else:
+                    trips += each(row)  # pyright: ignore[reportCallIssue, reportOptionalOperand]
+            except Exception as error:
+                if self._failed is None:
+                    raise
+                self._failed(error)
+        return trips
+
+    def _planned(self, row: Row) -> list[_Column | Watching]:
+        plan: list[_Column | Watching] = []
+        for i, wire in enumerate(self._wires):
+            if not isinstance(wire, OnColumn):
+                plan.append(wire)
+                continue
+            for column in self._looked_at(wire, row):
+                key = (i, row.series, column)
+                plan.append(self._columns.setdefault(key, _Column(wire, column)))
+        return plan
+
+    def _looked_at(self, wire: OnColumn, row: Row) -> Sequence[str]:
+        if "*" not in wire.column and "?" not in wire.column:
+            return (wire.column,) if wire.column in row.values else ()
+        return fitting(wire.column, tuple(row.values))
 
 
 def chosen(tripwires: Any, defaults: Callable[[], Sequence[Tripwire]]) -> tuple[Tripwire, ...]:

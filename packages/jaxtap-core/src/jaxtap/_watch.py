@@ -25,7 +25,7 @@ from jaxtap._recorder import FlightRecorder
 from jaxtap._report import Report
 from jaxtap._router import settle
 from jaxtap._rows import Columns, Row, Rows, table
-from jaxtap._tripwires import Trip, Tripwire
+from jaxtap._tripwires import Panel, Trip, Tripwire
 from jaxtap._types import OnEvent
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Plan:
     events_per_row: int = 1
     first: tuple[str, ...] = ()
     merges: Callable[[Row, Mapping[str, Any]], bool] | None = None
-    split: Callable[[TapEvent], Iterable[TapEvent]] = lambda event: (event,)
+    split: Callable[[TapEvent], Iterable[TapEvent]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +105,8 @@ class Watch:
         self._plan, self._choices = plan, choices
         self._recorder = FlightRecorder()
         self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity, plan.merges)
-        self._looking = [wire.start() for wire in choices.tripwires]
         self._guard = Guard()
+        self._look = Panel(choices.tripwires, functools.partial(self._guard.failed, "a tripwire"))
         self._lock = threading.RLock()
         self._recording: Recording | None = None
         self._hooks = contextlib.ExitStack()
@@ -183,20 +183,26 @@ class Watch:
         self._take()
 
     def _take(self) -> None:
-        """Make rows of what has arrived."""
+        """Make rows of what has arrived, be it one event or many."""
         with self._lock:
             for event in self._recorder.drain():
-                for row in self._guard.call("making a row", self._made, event) or ():
-                    self._complete(row)
+                try:
+                    made = self._made(event)
+                except Exception as error:  # noqa: BLE001 - telemetry never breaks the program
+                    self._guard.failed("making a row", error)
+                else:
+                    for row in made:
+                        self._complete(row)
 
-    def _made(self, event: TapEvent) -> list[Row]:
+    def _made(self, event: TapEvent) -> Sequence[Row]:
+        if self._plan.split is None:
+            return self._rows.add(event)
         return [row for each in self._plan.split(event) for row in self._rows.add(each)]
 
     def _complete(self, row: Row) -> None:
-        for look in self._looking:
-            for trip in self._guard.call("a tripwire", lambda look=look: list(look(row))) or ():
-                self.trips.append(trip)
-                say(alert_line(row, trip.message))
+        for trip in self._look(row):
+            self.trips.append(trip)
+            say(alert_line(row, trip.message))
         if self._choices.on_row is not None:
             self._guard.call("on_row", self._choices.on_row, row)
 

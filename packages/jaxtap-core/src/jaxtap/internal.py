@@ -2,27 +2,14 @@
 
 from jaxtap._config import ByIdentity, Marks, Selection, View, check_callable, check_count, selection
 from jaxtap._guard import Guard, say, warn
+from jaxtap._judging import Judge, NonFinite, Often, Outside, Rule, Spike, Unchanged
 from jaxtap._leaves import parts
 from jaxtap._patches import Patch
 from jaxtap._points import hook_settings, mark_for
-from jaxtap._rows import Columns, Row, Rows, table
+from jaxtap._rows import Columns, Row, Rows, table, variant
 from jaxtap._selectors import Field, Selector
 from jaxtap._sizes import BY, group_of, leaves_by, non_finite, norm, square_sum, words
-from jaxtap._tripwires import (
-    Judge,
-    NonFinite,
-    Often,
-    OnColumn,
-    OnRow,
-    Outside,
-    Rule,
-    Spike,
-    Trip,
-    Tripwire,
-    Unchanged,
-    Watching,
-    chosen,
-)
+from jaxtap._tripwires import OnColumn, OnRow, Panel, Trip, Tripwire, Watching, chosen, fitting
 from jaxtap._watch import Choices, Plan, Watch
 
 __all__ = [
@@ -39,6 +26,7 @@ __all__ = [
     "OnColumn",
     "OnRow",
     "Outside",
+    "Panel",
     "Patch",
     "Plan",
     "Row",
@@ -56,6 +44,7 @@ __all__ = [
     "check_callable",
     "check_count",
     "chosen",
+    "fitting",
     "group_of",
     "hook_settings",
     "leaves_by",
@@ -67,6 +56,7 @@ __all__ = [
     "selection",
     "square_sum",
     "table",
+    "variant",
     "warn",
     "words",
 ]

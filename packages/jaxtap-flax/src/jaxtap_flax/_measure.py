@@ -116,6 +116,11 @@ def of_step(by: str | None) -> Callable[[Any], Any]:
     return select
 
 
+@functools.lru_cache(maxsize=64)
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(names.split(BETWEEN))
+
+
 def unpacked(value: Mapping[str, Any]) -> dict[str, Any]:
     """What `of_step` has sent, by column."""
     found: dict[str, Any] = {}
@@ -123,7 +128,7 @@ def unpacked(value: Mapping[str, Any]) -> dict[str, Any]:
         if names == "step":
             found["step"] = int(numbers)
         else:
-            found |= zip(names.split(BETWEEN), numbers.tolist(), strict=True)
+            found |= zip(_split(names), numbers.tolist(), strict=True)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,19 +37,20 @@ ACTIVATION_COLUMNS = ("module", "activation_rms", "activation_max", "dead_fracti
 _TO_STEP = ("activation_rms", "activation_max", "dead_fraction", "activation_nonfinite", "cotangent_rms")
 
 
-def _name(event: TapEvent) -> str:
-    """The name under which a value was marked."""
-    return event.path.rpartition("/")[2].rpartition("[")[0]
+@functools.lru_cache(maxsize=1024)
+def _module(path: str) -> str:
+    """The path of a module, from the address of what it has returned; of a step, nothing."""
+    name = path.rpartition("/")[2].rpartition("[")[0]
+    return "" if name == MARK else name.replace(".", "/")
 
 
 def _columns(event: TapEvent) -> dict[str, Any] | None:
+    module = _module(event.path)
     if event.kind == "backward":
-        return {"module": _name(event).replace(".", "/"), "cotangent_rms": event.value}
+        return {"module": module, "cotangent_rms": event.value}
     if event.kind != "mark":
         return None
-    if _name(event) == MARK:
-        return unpacked(event.value)
-    return {"module": _name(event).replace(".", "/"), **event.value}
+    return {"module": module, **event.value} if module else unpacked(event.value)
 
 
 def _merges(row: Row, values: Mapping[str, Any]) -> bool:

@@ -5,16 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxtap.internal import NonFinite, Often, OnColumn, Outside, Row, Spike, Trip, Tripwire, Unchanged, Watching
+from jaxtap.internal import (
+    NonFinite,
+    Often,
+    OnColumn,
+    Outside,
+    Row,
+    Spike,
+    Trip,
+    Tripwire,
+    Unchanged,
+    Watching,
+    fitting,
+)
 
 
 def layers(row: Row, column: str) -> dict[str, float]:
     """A column's values by layer, in the order of the forward pass."""
-    start = f"{column}/"
-    return {name.removeprefix(start): value for name, value in row.values.items() if name.startswith(start)}
+    start = len(column) + 1
+    return {name[start:]: row.values[name] for name in fitting(f"{column}/*", tuple(row.values))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +46,11 @@ class NonFiniteGradient:
         def look(row: Row) -> Iterable[Trip]:
             if not row.values.get("nonfinite", 0):
                 bad.discard(row.series)
-                return
-            if row.series not in bad:
-                bad.add(row.series)
-                yield self._trip(row)
+                return ()
+            if row.series in bad:
+                return ()
+            bad.add(row.series)
+            return (self._trip(row),)
 
         return look
 
@@ -70,18 +83,31 @@ class LayerApart:
         told: set[Any] = set()
 
         def look(row: Row) -> Iterable[Trip]:
-            norms = layers(row, "param_norm")
-            middle = statistics.median(norms.values()) if len(norms) > 2 else math.inf
-            for layer, norm in norms.items():
-                key = (row.series, layer)
-                if not 0 < self.factor * middle < norm:
-                    told.discard(key)
-                elif key not in told:
-                    told.add(key)
-                    message = f"{layer} has a norm of {norm:.3g}, {norm / middle:.0f} times the median of all layers"
-                    yield Trip(self.name, message, row, f"param_norm/{layer}")
+            columns = fitting("param_norm/*", tuple(row.values))
+            norms = [row.values[column] for column in columns]
+            middle = statistics.median(norms) if len(norms) > 2 else math.inf
+            limit = self.factor * middle
+            apart = {c: norm for c, norm in zip(columns, norms, strict=True) if 0 < limit < norm}
+            if not apart and not told:
+                return ()
+            return self._told(row, apart, middle, told, columns)
 
         return look
+
+    def _told(
+        self, row: Row, apart: Mapping[str, float], middle: float, told: set[Any], columns: Sequence[str]
+    ) -> list[Trip]:
+        trips: list[Trip] = []
+        for column in columns:
+            key, layer = (row.series, column), column.partition("/")[2]
+            if column not in apart:
+                told.discard(key)
+            elif key not in told:
+                told.add(key)
+                norm = apart[column]
+                message = f"{layer} has a norm of {norm:.3g}, {norm / middle:.0f} times the median of all layers"
+                trips.append(Trip(self.name, message, row, column))
+        return trips
 
     def at_once(self, values: Mapping[str, Any]) -> Any:
         """It takes all layers: decided on the host."""
