@@ -7,11 +7,12 @@ from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
 import jaxtap
+import jaxtap.testing
 import jaxtap_blackjax
 import jaxtap_flax
 import jaxtap_optax
 
-PACKAGES = (jaxtap, jaxtap_blackjax, jaxtap_flax, jaxtap_optax)
+PACKAGES = (jaxtap, jaxtap.testing, jaxtap_blackjax, jaxtap_flax, jaxtap_optax)
 
 
 def public(module: ModuleType) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,50 @@ def by_hand_written() -> Training:
     return Training(start, step, by_hand)
 
 
+class Shared(nn.Module):
+    """One layer called twice, and one without parameters."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        dense = nn.Dense(64)
+        x = dense(nn.relu(dense(x.reshape(x.shape[0], -1))))
+        return nn.Dense(10)(nn.Dropout(0.1, deterministic=True)(x))
+
+
+def accumulated() -> Training:
+    """The gradient of a batch as the mean of those of its quarters, in a loop."""
+    model, tx = MLP(), optax.sgd(0.1)
+
+    def start() -> Any:
+        params = model.init(jax.random.key(0), batches(1)[0][0])["params"]
+        return State.create(apply_fn=model.apply, params=params, tx=tx)
+
+    def differentiated(state: Any, batch: Any) -> Any:
+        def quarter(total: Any, part: Any) -> Any:
+            images, labels = part
+            found = jax.value_and_grad(lambda p: cross_entropy(model.apply({"params": p}, images), labels))(
+                state.params
+            )
+            return jax.tree.map(jnp.add, total, found), None
+
+        quarters = jax.tree.map(lambda x: x.reshape(4, -1, *x.shape[1:]), batch)
+        zero = jnp.float32(0.0), jax.tree.map(jnp.zeros_like, state.params)
+        return jax.tree.map(lambda x: x / 4, jax.lax.scan(quarter, zero, quarters)[0])
+
+    def step(state: Any, batch: Any) -> Any:
+        loss, grads = differentiated(state, batch)
+        return state.apply_gradients(grads=grads), loss
+
+    def by_hand(state: Any, batch: Any) -> Any:
+        loss, grads = differentiated(state, batch)
+        updates, _ = tx.update(grads, state.opt_state, state.params)
+        told = norms(loss, grads, state.params, updates)
+        # Each quarter has a loss of its own, the step has none.
+        return state.apply_gradients(grads=grads), {name: told[name] for name in told if name != "loss"}
+
+    return Training(start, step, by_hand)
+
+
 def lbfgs_regression() -> Training:
     """Which digit, as a number, by least squares on all images and L-BFGS."""
     images, labels = jnp.asarray(IMAGES.reshape(len(IMAGES), -1)), jnp.asarray(LABELS, jnp.float32)
@@ -298,12 +343,20 @@ TRAININGS: dict[str, Callable[[], Training]] = {
     "the same, checkpointed": lambda: linen(Transformer(remat=True)),
     "LSTM": lambda: linen(Recurrent()),
     "accumulation by MultiSteps": lambda: linen(MLP(), optax.MultiSteps(optax.adam(1e-2), 2).gradient_transformation()),
+    "accumulation in a loop": accumulated,
+    "a shared module": lambda: linen(Shared()),
     "learning rate injected": lambda: linen(
         MLP(), optax.inject_hyperparams(optax.adam)(optax.cosine_decay_schedule(1e-2, 5))
     ),
     "hand-written step": by_hand_written,
     "L-BFGS on a regression": lbfgs_regression,
 }
+
+
+@functools.cache
+def told(name: str) -> list[dict[str, Any]]:
+    """What the rows of five steps are to hold."""
+    return TRAININGS[name]().run(by_hand=True)[1]
 
 
 def pure(state: Any) -> Any:

@@ -27,10 +27,11 @@ def density(x: Any) -> Any:
 
 
 class Said(NamedTuple):
-    """What a program returns, and what BlackJAX says of each step (and chain) by column."""
+    """What a program returns, what BlackJAX says of each step (and chain) by column, and what it ends with."""
 
     result: Any
     by_column: dict[str, Any]
+    last: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
 _INFO = {
@@ -41,6 +42,7 @@ _INFO = {
     "energy": "energy",
     "energy_change": "energy_change",
     "is_accepted": "is_accepted",
+    "num_shrink": "num_shrink",
 }
 
 
@@ -102,6 +104,11 @@ def pathfinder() -> Said:
     return of_warmup(made.run(KEY, START, STEPS))
 
 
+def pathfinder_chains() -> Said:
+    made = blackjax.pathfinder_adaptation(blackjax.hmc, density, num_chains=CHAINS, num_integration_steps=3)
+    return _by_step(of_warmup(made.run(KEY, START, STEPS)))
+
+
 def meads() -> Said:
     return of_warmup(blackjax.meads_adaptation(density, CHAINS * 2, num_folds=2).run(KEY, jnp.tile(STARTS, (2, 1)), 8))
 
@@ -110,10 +117,14 @@ def chees() -> Said:
     return of_warmup(blackjax.chees_adaptation(density, CHAINS).run(KEY, STARTS, 0.1, optax.adam(0.01), 8))
 
 
+def _by_step(said: Said) -> Said:
+    """What is said of each chain, for each step."""
+    return said._replace(by_column={name: np.swapaxes(value, 0, 1) for name, value in said.by_column.items()})
+
+
 def vmapped() -> Said:
     made = _hmc()
-    said = of_warmup(jax.vmap(lambda key, x: made.run(key, x, STEPS))(jax.random.split(KEY, CHAINS), STARTS))
-    return said._replace(by_column={name: np.swapaxes(value, 0, 1) for name, value in said.by_column.items()})
+    return _by_step(of_warmup(jax.vmap(lambda key, x: made.run(key, x, STEPS))(jax.random.split(KEY, CHAINS), STARTS)))
 
 
 def mclmc() -> Said:
@@ -127,7 +138,7 @@ def mclmc() -> Said:
         logdensity_fn=density,
         diagonal_preconditioning=True,
     )
-    return Said(jax.tree.leaves(out), {})
+    return Said(jax.tree.leaves(out), {}, {"step_size": out[1].step_size})
 
 
 def adjusted_mclmc() -> Said:
@@ -152,6 +163,7 @@ WARMUPS: dict[str, Callable[[], Said]] = {
     "staged, fisher": lambda: staged("fisher_diag"),
     "staged, chains": staged_chains,
     "pathfinder": pathfinder,
+    "pathfinder, chains": pathfinder_chains,
     "meads": meads,
     "chees": chees,
     "vmap of window": vmapped,
@@ -173,12 +185,16 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
     "random walk": lambda: blackjax.additive_step_random_walk(
         density, blackjax.mcmc.random_walk.normal(jnp.ones(DIMENSIONS))
     ),
+    "slice": lambda: blackjax.slice_sampling(density),
+    "slices along coordinates": lambda: blackjax.coordinate_slice(density),
+    "latent Gaussian": lambda: blackjax.mgrad_gaussian(density, jnp.eye(DIMENSIONS), step_size=0.3),
+    "GIST": lambda: blackjax.gist_step_size(density, jnp.ones(DIMENSIONS), 0.3, num_integration_steps=3),
     "elliptical slice": lambda: blackjax.elliptical_slice(
         density, mean=jnp.zeros(DIMENSIONS), cov=jnp.ones(DIMENSIONS)
     ),
 }
-# Those whose state is not told to their info, nor made by the kernel itself.
-WITHOUT_STATE = ("mala",)
+# Those whose state is not to be had where their info is.
+WITHOUT_STATE = ("GIST",)
 
 
 def started(algorithm: Any, position: Any = START) -> Any:
@@ -197,5 +213,5 @@ def sampled(name: str) -> Said:
     _, (states, infos) = jax.lax.scan(one_step, started(algorithm), jax.random.split(KEY, STEPS))
     said = of_info(infos)
     if name not in WITHOUT_STATE:
-        said["logdensity"] = states.logdensity
+        said |= {"logdensity": states.logdensity, "position_norm": jnp.linalg.norm(states.position, axis=-1)}
     return Said(jax.tree.leaves(states.position), said)

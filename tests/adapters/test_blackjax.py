@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adapters.conformance import QUICK, assert_identical, conforms, rows_of
+from adapters.conformance import QUICK, conforms, rows_of
 from adapters.samplers import ALGORITHMS, CHAINS, DIMENSIONS, KEY, START, STARTS, STEPS, WARMUPS, density, sampled
 
 import jaxtap as tap
 import jaxtap_blackjax
+from jaxtap.testing import assert_identical
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from adapters.conformance import assert_identical
 
 import jaxtap_blackjax as jtb
+from jaxtap.testing import assert_identical
 
 KEY = jax.random.key(0)
 
@@ -43,9 +43,9 @@ class Said(NamedTuple):
 INNER = {"step_size": 0.1, "inverse_mass_matrix": jnp.ones(2), "num_integration_steps": 2}
 
 
-def smc_steps(sampler: Any, schedule: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]]:
+def smc_steps(sampler: Any, schedule: tuple[Any, ...], *more: Any) -> tuple[Any, list[Any], list[Any]]:
     """A Python loop over a jitted step, as users of SMC write it."""
-    state, states, infos = sampler.init(jax.random.normal(KEY, (16, 2))), [], []
+    state, states, infos = sampler.init(jax.random.normal(KEY, (16, 2)), *more), [], []
     step = jax.jit(sampler.step)
     for i, arguments in enumerate(schedule):
         state, info = step(jax.random.fold_in(KEY, i), state, *arguments)
@@ -91,6 +91,29 @@ def persistent() -> Said:
     )
 
 
+def partial() -> Said:
+    """The likelihood of more and more of the data."""
+    data = jnp.linspace(0.0, 2.0, 4)
+
+    def posterior(mask: Any) -> Any:
+        return lambda x: prior(x) - 0.5 * jnp.sum(mask * jnp.sum((data[:, None] - x) ** 2, axis=1))
+
+    resampling = blackjax.smc.resampling.systematic
+    step, init, parameters = inner()
+    sampler = blackjax.partial_posteriors_smc(
+        step, init, parameters, resampling, 2, partial_logposterior_factory=posterior
+    )
+    masks = [jnp.where(jnp.arange(4) < n, 1.0, 0.0) for n in (1, 2, 4)]
+    state, states, infos = smc_steps(sampler, tuple((mask,) for mask in masks), 4)
+    said = {
+        "data_share": [0.25, 0.5, 1.0],
+        "ess": [1 / float(jnp.sum(s.weights**2)) for s in states],
+        "acceptance_rate": [float(info.update_info.acceptance_rate.mean()) for info in infos],
+        "log_evidence_increment": [float(info.log_likelihood_increment) for info in infos],
+    }
+    return Said(state, said)
+
+
 def vi(algorithm: Any) -> Said:
     made = algorithm(likelihood, optax.adam(0.1), 10)
     start = made.init(jnp.ones(2))
@@ -122,6 +145,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Said]]] = {
     "tempered": (jtb.watch_smc, lambda: tempered(False)),
     "adaptive tempered": (jtb.watch_smc, lambda: tempered(True)),
     "persistent": (jtb.watch_smc, persistent),
+    "partial posteriors": (jtb.watch_smc, partial),
     "mean field": (jtb.watch_vi, lambda: vi(blackjax.meanfield_vi)),
     "full rank": (jtb.watch_vi, lambda: vi(blackjax.fullrank_vi)),
     "nested": (jtb.watch_nested, nested),
@@ -168,3 +192,20 @@ def test_pathfinder_stops_where_it_has_converged() -> None:
     assert 0 < len(steps) < 30 and [row.step for row in steps] == list(range(len(steps)))
     values = [row["value"] for row in steps]
     assert values == sorted(values, reverse=True)
+
+
+def test_several_paths_are_lanes() -> None:
+    starts = jnp.array([[1.0, 1.0], [0.0, 0.5], [-1.0, 2.0]])
+
+    def program() -> Any:
+        return blackjax.vi.multipathfinder.multi_approximate(KEY, lambda x: prior(x) + likelihood(x), starts)[0]
+
+    bare = program()
+    with jtb.watch_pathfinder() as seen:
+        state = program()
+    assert_identical((state.samples, state.logp), (bare.samples, bare.logp))
+    for lane, elbo in enumerate(state.path_states.elbo):
+        rows = [row for row in seen.rows if row.lane == (lane,)]
+        assert max(row["elbo"] for row in rows if "elbo" in row.values) == pytest.approx(float(elbo), rel=1e-5)
+        values = [row["value"] for row in rows if "value" in row.values]
+        assert 0 < len(values) < 30 and values == sorted(values, reverse=True)

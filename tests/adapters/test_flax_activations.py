@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from adapters.bits import assert_same
 from adapters.networks import CNN, MLP, Recurrent, Transformer, batches, cross_entropy, linen
 from flax import nnx
 
 import jaxtap_flax
+from jaxtap.testing import assert_identical
 
 pytestmark = pytest.mark.usefixtures("promotion")
 
@@ -38,7 +38,7 @@ def test_linen() -> None:
     logits, captured = apply(variables, x)
     with jaxtap_flax.watch_activations(tripwires=False) as seen:
         watched, _ = apply(variables, x)
-    assert_same(watched, logits)
+    assert_identical(watched, logits)
     kept = captured["intermediates"]
     assert [row["module"] for row in seen.rows] == ["Dense_0", "BatchNorm_0", "Dense_1", "Dense_2", "MLP"]
     for row in seen.rows[:-1]:
@@ -66,7 +66,7 @@ def test_nnx_and_where_modules_are() -> None:
     with jaxtap_flax.watch_activations() as seen:
         watched = apply(nnx.merge(graph, state), x)
     assert vars(nnx.Linear)["__call__"] is own
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert [row["module"] for row in seen.rows] == ["conv1", "norm", "conv2", "out", "CNN"]
     right = stats(bare)
     assert {name: seen.rows[-1][name] for name in right} == pytest.approx(right, rel=1e-5)
@@ -78,7 +78,7 @@ def test_the_step_is_the_layer_under_a_scan_over_layers() -> None:
     apply = jax.jit(model.apply)
     bare = apply(variables, x)
     with jaxtap_flax.watch_activations("*/Dense_1") as seen:
-        assert_same(apply(variables, x), bare)
+        assert_identical(apply(variables, x), bare)
     assert [(row.path, row.step, row.total) for row in seen.rows] == [("scan[0]", 0, 2), ("scan[0]", 1, 2)]
 
 
@@ -97,7 +97,7 @@ def test_nnx_scan_over_layers() -> None:
     x = jnp.ones((2, 4))
     bare = forward(layers, x)
     with jaxtap_flax.watch_activations("Linear") as seen:
-        assert_same(forward(layers, x), bare)
+        assert_identical(forward(layers, x), bare)
     assert [(row.path, row.step, row["module"]) for row in seen.rows] == [("scan[0]", i, "Linear") for i in range(3)]
 
 
@@ -106,7 +106,7 @@ def test_a_recurrent_network_step_by_step() -> None:
     variables = model.init(jax.random.key(0), x)
     bare = model.apply(variables, x)
     with jaxtap_flax.watch_activations("OptimizedLSTMCell") as seen:
-        assert_same(model.apply(variables, x), bare)
+        assert_identical(model.apply(variables, x), bare)
     assert [row.step for row in seen.rows] == list(range(8))
 
 
@@ -123,7 +123,7 @@ def test_backward() -> None:
 
     bare = grads(variables, jnp.zeros((32, 10)))
     with jaxtap_flax.watch_activations("Dense_*", backward=True) as seen:
-        assert_same(grads(variables, jnp.zeros((32, 10))), bare)
+        assert_identical(grads(variables, jnp.zeros((32, 10))), bare)
     back = {row["module"]: row["cotangent_rms"] for row in seen.rows if "cotangent_rms" in row.values}
     assert set(back) == {"Dense_0", "Dense_1", "Dense_2"}
     assert back["Dense_2"] == pytest.approx(float(jnp.sqrt(jnp.mean(bare[1] ** 2))), rel=1e-5)
@@ -158,7 +158,7 @@ def test_in_a_monitor_each_row_has_its_activations() -> None:
     with jaxtap_flax.train_step_monitor(activations="Dense_*") as monitor:
         watched, _ = training.run(4, step=step)
         apply({"params": watched.params}, batches(1)[0][0])
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert len(monitor.activations) == 12 and len(monitor.rows) == 4
     table = monitor.df()
     assert not table[[f"activation_rms/Dense_{i}" for i in range(3)]].isna().any(axis=None)

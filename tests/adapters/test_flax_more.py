@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from adapters.bits import assert_same
 from adapters.networks import CNN, MLP, State, batches, cross_entropy, linen
 from flax import nnx
 
 import jaxtap as tap
 import jaxtap_flax
+from jaxtap.testing import assert_identical
 
 pytestmark = pytest.mark.usefixtures("promotion")
 
@@ -49,7 +49,7 @@ def test_donated_state_and_the_wrapping_form() -> None:
     monitor = jaxtap_flax.train_step_monitor()
     run = monitor(functools.partial(training.run, step=jax.jit(training.step, donate_argnums=0)))
     watched, _ = run()
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert [row.step for row in monitor.rows] == list(range(5))
 
 
@@ -76,7 +76,7 @@ def test_model_and_optimizer_and_cached_partial() -> None:
     bare = run(nnx.merge(graph, jax.tree.map(jnp.array, state)))
     with jaxtap_flax.train_step_monitor() as monitor:
         watched = run(nnx.merge(graph, jax.tree.map(jnp.array, state)))
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert [(row.step, row["loss"]) for row in monitor.rows] == [(i, float(loss)) for i, loss in enumerate(bare)]
 
 
@@ -110,6 +110,13 @@ steps = {
     "jit": jax.jit(training.step),
     "shard_map": jax.jit(jax.shard_map(parallel, mesh=mesh, check_vma=False, **specs)),
 }
+mapped = jax.pmap(parallel, axis_name="data")
+
+def with_pmap(state, batch):
+    spread = jax.tree.map(lambda x: x.reshape(4, -1, *x.shape[1:]), batch)
+    return jax.tree.map(lambda x: np.asarray(x[0]), mapped(jax.tree.map(lambda x: np.stack([x] * 4), state), spread))
+
+steps["pmap"] = with_pmap
 
 def run(step):
     state = jax.device_put(jax.tree.map(jnp.asarray, training.start()), NamedSharding(mesh, P()))
@@ -131,7 +138,7 @@ def test_data_parallel() -> None:
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     environment = os.environ | flags | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     run = subprocess.run([sys.executable, "-c", SPREAD], capture_output=True, text=True, env=environment, check=False)
-    assert run.stdout.splitlines() == ["jit 0 1 2 True", "shard_map 0 1 2 True"], run.stderr
+    assert run.stdout.splitlines() == [f"{name} 0 1 2 True" for name in ("jit", "shard_map", "pmap")], run.stderr
 
 
 def test_selectors_on_a_users_own_loop() -> None:

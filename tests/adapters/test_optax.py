@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import optax
 import pytest
 from adapters import optimizers
-from adapters.bits import assert_same
 from adapters.optimizers import OPTIMIZERS, in_python, in_scan, start
 
 import jaxtap as tap
 import jaxtap_optax
+from jaxtap.testing import assert_identical
 
 pytestmark = pytest.mark.usefixtures("promotion")
 
@@ -30,7 +30,7 @@ def test_in_a_python_loop(name: str) -> None:
         watched, _ = in_python(tx)
     assert [trip.tripwire for trip in seen.trips] in ([], ["linesearch_failed"])
     assert own == (vars(optax.GradientTransformation)["update"], vars(optax.MultiSteps)["update"])
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert [(row.path, row.step) for row in seen.rows] == [("update[0]", i) for i in range(7)]
     for row, right in zip(seen.rows, told, strict=True):
         assert {k: row[k] for k in right} == pytest.approx({k: float(v) for k, v in right.items()}, rel=1e-5)
@@ -45,7 +45,7 @@ def test_in_a_scan(name: str) -> None:
     bare, (_, told) = in_scan(tx), in_python(tx, by_hand=True)
     with jaxtap_optax.watch_updates(tripwires=False) as seen:
         watched = in_scan(tx)
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     assert [(row.path, row.step, row.total) for row in seen.rows] == [("scan[0]", i, 7) for i in range(7)]
     for row, right in zip(seen.rows, told, strict=True):
         assert {k: row[k] for k in right} == pytest.approx({k: float(v) for k, v in right.items()}, rel=1e-4)
@@ -95,7 +95,7 @@ def test_selectors_in_a_tap() -> None:
     bare = in_scan(tx)
     with tap.record(select=jaxtap_optax.learning_rate) as rec:
         watched = in_scan(tx)
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     schedule = optax.linear_schedule(1e-2, 1e-3, 5)
     assert [float(e.value) for e in rec.events] == pytest.approx([float(schedule(i)) for i in range(7)])
 
@@ -106,7 +106,7 @@ def test_a_line_search_is_an_inner_loop(selector: Any) -> None:
     (bare, _), row = in_python(tx, 3), []
     with jaxtap_optax.watch_updates(on_row=row.append), tap.record(select=selector) as rec:
         watched, _ = in_python(tx, 3)
-    assert_same(watched, bare)
+    assert_identical(watched, bare)
     steps = [each["linesearch_steps"] for each in row]
     assert [sum(e.call == i for e in rec.events) for i in range(3)] == steps
 
@@ -166,9 +166,9 @@ def test_unpacked(name: str) -> None:
     explicit = jaxtap_optax.watched(tx)
     assert type(explicit) is type(plain) and jaxtap_optax.watched(explicit) is explicit
     bare = run(plain)
-    assert_same(run(explicit), bare)
+    assert_identical(run(explicit), bare)
     with jaxtap_optax.watch_updates() as seen:
-        assert_same(run(explicit), bare)
+        assert_identical(run(explicit), bare)
         explicit.update(start(), explicit.init(start()), start())
     assert len(seen.rows) == 4
     assert not jax.make_jaxpr(lambda: run(explicit))().effects
@@ -194,7 +194,7 @@ def test_under_vmap() -> None:
     scales = jnp.array([1.0, 0.5, 2.0])
     bare = jax.vmap(run)(scales)
     with jaxtap_optax.watch_updates() as seen:
-        assert_same(jax.vmap(run)(scales), bare)
+        assert_identical(jax.vmap(run)(scales), bare)
     norm = float(optax.tree.norm(start()))
     assert [row.lane for row in seen.rows] == [(0,), (1,), (2,)]
     assert [row["param_norm"] for row in seen.rows] == pytest.approx([norm, norm / 2, norm * 2])

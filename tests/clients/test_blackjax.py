@@ -13,9 +13,10 @@ import numpy as np
 import posteriors
 import pytest
 from adapters import samplers
-from adapters.conformance import QUICK, assert_identical, conforms
+from adapters.conformance import QUICK, conforms
 
 import jaxtap_blackjax
+from jaxtap.testing import assert_identical
 
 
 class Run(NamedTuple):

@@ -16,9 +16,11 @@ from typing import Any
 import jax
 
 from jaxtap.internal import Guard, Patch, hook_settings, mark_for
-from jaxtap_blackjax._columns import TUNING
 
 HOOK = "jaxtap_blackjax"
+
+# From what stands in BlackJAX to what shall stand there.
+Around = Callable[[Any], Any]
 
 _guard = Guard()
 
@@ -36,16 +38,8 @@ class Wanted:
     extra: tuple[str, ...] = ()
 
 
-class _Step(threading.local):
-    """What the step of a kernel that is being traced in this thread has built so far."""
-
-    info: Any = None
-    state: Any = None
-    depth_limit: Any = None
-    tunes: bool = False
-
-
-_step = _Step()
+# A table of modules, names and what stands in their place.
+Table = tuple[tuple[str, str, Around], ...]
 
 
 def wanted(kind: str) -> bool:
@@ -63,30 +57,6 @@ def _bind(kind: str, name: str, value: Any) -> None:
     mark_for(HOOK, name, arrays, outside=("blackjax",), where=lambda how: how.kind == kind)
 
 
-def _mark_step(info: Any, state: Any) -> None:
-    """Mark one step of a chain: the fields of its info that are needed, and the state it leads to."""
-    extra = [name for each in hook_settings(HOOK) if each.kind == "mcmc" for name in each.extra]
-    value = {
-        "info": {name: getattr(info, name) for name in info._fields if _is_needed(name, getattr(info, name), extra)},
-        "state": {
-            name: getattr(state, name)
-            for name in ("position", "logdensity", "logdensity_grad")
-            if state is not None and hasattr(state, name)
-        },
-    }
-    if _step.depth_limit is not None and "num_trajectory_expansions" in value["info"]:
-        value["info"]["tree_depth_limit"] = _step.depth_limit
-    mark("mcmc", f"{type(info).__name__}{TUNING if _step.tunes else ''}", value)
-
-
-def _is_needed(name: str, value: Any, extra: list[str]) -> bool:
-    scalar = len(jax.tree.leaves(value)) == 1 and jax.tree.structure(value).num_nodes == 1
-    return (scalar and (jax.numpy.ndim(value) == 0 or name in extra)) or any(e.split(".")[0] == name for e in extra)
-
-
-# --- What stands in place of BlackJAX's own ------------------------------------------------------------------
-
-
 def then(found: Any, do: Callable[[Any], object]) -> Any:
     """A constructor that also hands what it has built to a function."""
 
@@ -99,119 +69,37 @@ def then(found: Any, do: Callable[[Any], object]) -> Any:
     return build
 
 
-def _info_first(found: Any) -> Any:
-    """In place of an info's constructor, where the step's state is built after it."""
+class Pair:
+    """Two functions that a step calls one after the other: when the second returns, what both have returned is told.
 
-    def note(info: Any) -> None:
-        _step.info = info if wanted("mcmc") else None
+    Args:
+      kind: of which part of BlackJAX they are.
+      finish: called with what both have returned.
+      part: what is kept of what the first returns.
+    """
 
-    return then(found, note)
+    def __init__(
+        self, kind: str, finish: Callable[[Any, Any], object], part: Callable[[Any], Any] = lambda built: built
+    ) -> None:
+        self._kind, self._finish, self._part = kind, finish, part
+        self._noted = threading.local()
 
+    def first(self, found: Any) -> Any:
+        """What stands in place of the first."""
+        return then(found, lambda built: self.note(self._part(built)))
 
-def _state_last(found: Any) -> Any:
-    """In place of a state's constructor, where the step's info is built before it."""
+    def last(self, found: Any) -> Any:
+        """What stands in place of the second."""
+        return then(found, self._end)
 
-    def finish(state: Any) -> None:
-        info, _step.info = _step.info, None
-        if info is not None and wanted("mcmc"):
-            _mark_step(info, state)
+    def note(self, built: Any) -> None:
+        """Keep what the first has returned until the second returns; None for nothing."""
+        self._noted.first = built if wanted(self._kind) else None
 
-    return then(found, finish)
-
-
-def _state_first(found: Any) -> Any:
-    """In place of a state's constructor, where the step's info is built after it."""
-    return then(found, _note_state)
-
-
-def _accepted_first(found: Any) -> Any:
-    """In place of what accepts or rejects a proposal: it returns the step's state first."""
-    return then(found, lambda result: _note_state(result[0]))
-
-
-def _note_state(state: Any) -> None:
-    _step.state = state if wanted("mcmc") else None
-
-
-def _info_last(found: Any) -> Any:
-    """In place of an info's constructor, where the step's state is known by then, or never."""
-
-    def finish(info: Any) -> None:
-        state, _step.state = _step.state, None
-        if wanted("mcmc"):
-            _mark_step(info, state)
-
-    return then(found, finish)
-
-
-def _info_holds_state(found: Any) -> Any:
-    """In place of `RWInfo`, whose `proposal` is the state that the step leads to."""
-    return then(found, lambda info: _mark_step(info, info.proposal) if wanted("mcmc") else None)
-
-
-def _both_returned(found: Any) -> Any:
-    """In place of the last function that a kernel calls: it returns state and info."""
-    return then(found, lambda both: _mark_step(both[1], both[0]) if wanted("mcmc") else None)
-
-
-def _limit(found: Any) -> Any:
-    """In place of what builds NUTS's expansion: it is told how deep a tree may grow."""
-
-    @functools.wraps(found)
-    def build(trajectory_integrator: Any, uturn_check_fn: Any, max_num_expansions: Any = 10, *rest: Any) -> Any:
-        _step.depth_limit = max_num_expansions
-        return found(trajectory_integrator, uturn_check_fn, max_num_expansions, *rest)
-
-    return build
-
-
-def _tuning(found: Any) -> Any:
-    """In place of what builds MCLMC's last tuning stage, whose loop has no adaptation in its state."""
-
-    @functools.wraps(found)
-    def build(*args: Any, **kwargs: Any) -> Any:
-        tune = found(*args, **kwargs)
-
-        @functools.wraps(tune)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            before, _step.tunes = _step.tunes, True
-            try:
-                return tune(*args, **kwargs)
-            finally:
-                _step.tunes = before
-
-        return run
-
-    return build
-
-
-# --- Where they stand ----------------------------------------------------------------------------------------
-
-Table = tuple[tuple[str, str, Callable[[Any], Any]], ...]
-
-_MCMC: Table = (
-    ("mcmc.trajectory", "dynamic_multiplicative_expansion", _limit),
-    ("mcmc.nuts", "NUTSInfo", _info_first),
-    ("mcmc.hmc", "HMCInfo", _info_first),
-    ("mcmc.hmc", "HMCState", _state_last),
-    ("mcmc.ghmc", "GHMCState", _state_last),
-    ("mcmc.adjusted_mclmc", "HMCInfo", _info_first),
-    ("mcmc.adjusted_mclmc", "HMCState", _state_last),
-    ("mcmc.adjusted_mclmc_dynamic", "DynamicHMCState", _state_last),
-    ("mcmc.mclmc", "handle_nans", _both_returned),
-    ("mcmc.barker", "static_binomial_sampling", _accepted_first),
-    ("mcmc.barker", "BarkerInfo", _info_last),
-    ("mcmc.mala", "MALAInfo", _info_last),
-    ("mcmc.random_walk", "RWInfo", _info_holds_state),
-    ("mcmc.elliptical_slice", "EllipSliceState", _state_first),
-    ("mcmc.elliptical_slice", "EllipSliceInfo", _info_last),
-    ("mcmc.slice", "SliceInfo", _info_last),
-    ("adaptation.mclmc_adaptation", "make_adaptation_L", _tuning),
-    ("adaptation.adjusted_mclmc_adaptation", "adjusted_mclmc_make_adaptation_L", _tuning),
-)
-
-# Up to BlackJAX 1.3, MCLMC's kernel has nothing that it calls last.
-_MCLMC_OF_OLD: Table = (("mcmc.mclmc", "IntegratorState", _state_first), ("mcmc.mclmc", "MCLMCInfo", _info_last))
+    def _end(self, built: Any) -> None:
+        first, self._noted.first = getattr(self._noted, "first", None), None
+        if first is not None and wanted(self._kind):
+            _guard.call("marking a step", self._finish, first, built)
 
 
 def patches_for(table: Table) -> list[Patch]:
@@ -225,10 +113,3 @@ def patches_for(table: Table) -> list[Patch]:
         if hasattr(module, name):
             found.append(Patch(module, name, around))
     return found
-
-
-def mcmc_patches() -> list[Patch]:
-    """What is replaced while a watch looks at chains."""
-    found = patches_for(_MCMC)
-    is_new = any(patch.name == "handle_nans" for patch in found)
-    return found if is_new else found + patches_for(_MCLMC_OF_OLD)

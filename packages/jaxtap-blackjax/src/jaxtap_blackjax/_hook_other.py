@@ -11,16 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxtap.internal import Patch
-from jaxtap_blackjax._hook import Table, mark, patches_for, then, wanted
+from jaxtap_blackjax._hook import Pair, Table, mark, patches_for, then, wanted
 
 
 class _Built(threading.local):
     """What is being traced in this thread has built so far."""
 
     doubling: Any = None
-    smc_info: Any = None
-    persistent: Any = None
-    nested_info: Any = None
 
 
 _built = _Built()
@@ -80,57 +77,29 @@ def _expanding(found: Any) -> Any:
 # --- Sequential Monte Carlo ----------------------------------------------------------------------------------
 
 
-def _smc_info(found: Any) -> Any:
-    """In place of `SMCInfo`, built before the state that knows how far tempering is."""
-
-    def note(info: Any) -> None:
-        _built.smc_info = info if wanted("smc") else None
-
-    return then(found, note)
-
-
-def _smc_state(found: Any) -> Any:
-    """In place of the state of a tempered or data-tempered sampler."""
-
-    def finish(state: Any) -> None:
-        info, _built.smc_info = _built.smc_info, None
-        if info is None or not wanted("smc"):
-            return
-        value = {"weights": state.weights, "update": _scalars(info.update_info)}
-        value |= {"log_evidence_increment": info.log_likelihood_increment}
-        present = [name for name in ("tempering_param", "lmbda", "data_mask") if hasattr(state, name)]
-        mark("smc", type(state).__name__, value | {name: getattr(state, name) for name in present})
-
-    return then(found, finish)
+def _tempered(info: Any, state: Any) -> None:
+    """`SMCInfo` is built before the state that knows how far tempering, or the data, is."""
+    value = {"weights": state.weights, "update": _scalars(info.update_info)}
+    value |= {"log_evidence_increment": info.log_likelihood_increment}
+    present = [name for name in ("tempering_param", "lmbda", "data_mask") if hasattr(state, name)]
+    mark("smc", type(state).__name__, value | {name: getattr(state, name) for name in present})
 
 
-def _persistent_state(found: Any) -> Any:
-    """In place of `PersistentSMCState`, which has all iterations' particles and evidences."""
+def _persistent(state: Any, info: Any) -> None:
+    """`PersistentSMCState`, which has all iterations' particles and evidences, is built before its info."""
+    at = state.iteration
+    value = {
+        "weights": state.persistent_weights,
+        "iteration": at,
+        "tempering_param": state.tempering_schedule[at],
+        "log_evidence": state.persistent_log_Z[at],
+        "update": _scalars(info.update_info),
+    }
+    mark("smc", type(state).__name__, value)
 
-    def note(state: Any) -> None:
-        _built.persistent = state if wanted("smc") else None
 
-    return then(found, note)
-
-
-def _persistent_info(found: Any) -> Any:
-    """In place of `PersistentStateInfo`, built after its state."""
-
-    def finish(info: Any) -> None:
-        state, _built.persistent = _built.persistent, None
-        if state is None or not wanted("smc"):
-            return
-        at = state.iteration
-        value = {
-            "weights": state.persistent_weights,
-            "iteration": at,
-            "tempering_param": state.tempering_schedule[at],
-            "log_evidence": state.persistent_log_Z[at],
-            "update": _scalars(info.update_info),
-        }
-        mark("smc", type(state).__name__, value)
-
-    return then(found, finish)
+_TEMPERED = Pair("smc", _tempered)
+_PERSISTENT = Pair("smc", _persistent)
 
 
 def _scalars(info: Any) -> dict[str, Any]:
@@ -158,33 +127,20 @@ def _elbo_step(found: Any) -> Any:
 # --- Nested sampling -----------------------------------------------------------------------------------------
 
 
-def _nested_info(found: Any) -> Any:
-    """In place of `NSInfo`, built before the state that has integrated it."""
+def _integrated(info: Any, state: Any) -> None:
+    """`NSInfo` is built before the state that has integrated it, and holds the evidence so far."""
+    inner = getattr(info, "update_info", None)
+    value = {
+        "logz": state.integrator.logZ,
+        "logz_live": state.integrator.logZ_live,
+        "logx": state.integrator.logX,
+        "live": state.particles.loglikelihood,
+        "inner": {name: getattr(inner, name) for name in ("num_shrink", "is_accepted") if hasattr(inner, name)},
+    }
+    mark("nested", type(state).__name__, value)
 
-    def note(info: Any) -> None:
-        _built.nested_info = info if wanted("nested") else None
 
-    return then(found, note)
-
-
-def _nested_state(found: Any) -> Any:
-    """In place of the nested sampler's state, which holds the evidence so far."""
-
-    def finish(state: Any) -> None:
-        info, _built.nested_info = _built.nested_info, None
-        if info is None or not wanted("nested"):
-            return
-        inner = getattr(info, "update_info", None)
-        value = {
-            "logz": state.integrator.logZ,
-            "logz_live": state.integrator.logZ_live,
-            "logx": state.integrator.logX,
-            "live": state.particles.loglikelihood,
-            "inner": {name: getattr(inner, name) for name in ("num_shrink", "is_accepted") if hasattr(inner, name)},
-        }
-        mark("nested", type(state).__name__, value)
-
-    return then(found, finish)
+_NESTED = Pair("nested", _integrated)
 
 
 # --- Pathfinder ----------------------------------------------------------------------------------------------
@@ -206,14 +162,14 @@ _TABLES: dict[str, Table] = {
         ("mcmc.trajectory", "dynamic_multiplicative_expansion", _expanding),
     ),
     "smc": (
-        ("smc.base", "SMCInfo", _smc_info),
-        ("smc.tempered", "TemperedSMCState", _smc_state),
-        ("smc.partial_posteriors_path", "PartialPosteriorsSMCState", _smc_state),
-        ("smc.persistent_sampling", "PersistentSMCState", _persistent_state),
-        ("smc.persistent_sampling", "PersistentStateInfo", _persistent_info),
+        ("smc.base", "SMCInfo", _TEMPERED.first),
+        ("smc.tempered", "TemperedSMCState", _TEMPERED.last),
+        ("smc.partial_posteriors_path", "PartialPosteriorsSMCState", _TEMPERED.last),
+        ("smc.persistent_sampling", "PersistentSMCState", _PERSISTENT.first),
+        ("smc.persistent_sampling", "PersistentStateInfo", _PERSISTENT.last),
     ),
     "vi": (("vi.meanfield_vi", "_elbo_step", _elbo_step), ("vi.fullrank_vi", "_elbo_step", _elbo_step)),
-    "nested": (("ns.base", "NSInfo", _nested_info), ("ns.adaptive", "AdaptiveNSState", _nested_state)),
+    "nested": (("ns.base", "NSInfo", _NESTED.first), ("ns.adaptive", "AdaptiveNSState", _NESTED.last)),
     "pathfinder": (("vi.pathfinder", "PathfinderState", _path),),
 }
 

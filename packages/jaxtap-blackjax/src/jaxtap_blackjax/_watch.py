@@ -9,7 +9,8 @@ from typing import Any, Unpack
 from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View
 from jaxtap_blackjax import _hook_other, _tripwires
 from jaxtap_blackjax._columns import WarmupColumns, by_chain, mark_columns
-from jaxtap_blackjax._hook import HOOK, Wanted, mcmc_patches
+from jaxtap_blackjax._hook import HOOK, Wanted
+from jaxtap_blackjax._hook_mcmc import mcmc_patches
 from jaxtap_blackjax._measure import OfAdaptation, OfReturned, OfStep
 from jaxtap_blackjax._measure_other import (
     OfSearch,

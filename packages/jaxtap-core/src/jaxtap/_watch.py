@@ -202,7 +202,7 @@ class Watch:
     def _complete(self, row: Row) -> None:
         for trip in self._look(row):
             self.trips.append(trip)
-            say(alert_line(row, trip.message))
+            say(alert_line(trip.row, trip.message))
         if self._choices.on_row is not None:
             self._guard.call("on_row", self._choices.on_row, row)
 
