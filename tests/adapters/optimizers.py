@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,15 +70,27 @@ def stepper(tx: Any, by_hand: bool = False) -> Any:
     return step
 
 
+def strong(tree: Any) -> Any:
+    """A tree without weak types."""
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)
+
+
 def in_python(tx: Any, count: int = 7, by_hand: bool = False) -> Any:
     """A Python loop over a jitted step."""
     step = jax.jit(stepper(tx, by_hand))
     params, told = start(), []
-    state = tx.init(params)
+    # Line searches begin with weak types and go on with strong ones, which would be compiled twice.
+    state = strong(tx.init(params))
     for _ in range(count):
         params, state, row = step(params, state)
         told.append(row)
     return (params, state), told
+
+
+@functools.cache
+def told(name: str) -> list[dict[str, Any]]:
+    """What the rows of seven steps are to hold."""
+    return in_python(OPTIMIZERS[name](), by_hand=True)[1]
 
 
 def in_scan(tx: Any, count: int = 7) -> Any:

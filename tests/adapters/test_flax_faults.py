@@ -50,12 +50,11 @@ class Rectified(nn.Module):
         return nn.relu(nn.Dense(16, kernel_init=kernel, bias_init=bias)(x))
 
 
-def train(model: nn.Module, tx: Any, data: list[Any], change: Callable[[Any], Any] = lambda params: params) -> Any:
-    """A few steps of training."""
+def begun(model: nn.Module, tx: Any, change: Callable[[Any], Any]) -> tuple[Any, Callable[..., Any]]:
+    """A model's first state, and its step."""
     params = model.init(jax.random.key(0), batches(1)[0][0])["params"]
     state = State.create(apply_fn=model.apply, params=change(params), tx=tx)
 
-    @jax.jit
     def step(state: Any, batch: Any) -> Any:
         def loss_fn(params: Any) -> Any:
             return cross_entropy(model.apply({"params": params}, batch[0]), batch[1])
@@ -63,9 +62,33 @@ def train(model: nn.Module, tx: Any, data: list[Any], change: Callable[[Any], An
         loss, grads = jax.value_and_grad(loss_fn)(state.params)
         return state.apply_gradients(grads=grads), loss
 
+    return state, step
+
+
+def train(
+    model: nn.Module,
+    tx: Any,
+    data: list[Any],
+    change: Callable[[Any], Any] = lambda params: params,
+    each: Callable[[], object] = lambda: None,
+) -> Any:
+    """A few steps of training."""
+    state, step = begun(model, tx, change)
+    step = jax.jit(step)
     for batch in data:
-        state, _ = step(state, batch)
+        state, loss = step(state, batch)
+        jax.block_until_ready(loss)
+        each()
     return state
+
+
+def train_in_scan(model: nn.Module, tx: Any, data: list[Any]) -> Any:
+    """The same in a loop."""
+    state, step = begun(model, tx, lambda params: params)
+    start = jax.tree.map(jnp.asarray, state)
+    return jax.jit(lambda state, data: jax.lax.scan(step, state, data))(
+        start, jax.tree.map(lambda *x: jnp.stack(x), *data)
+    )
 
 
 def large(params: Any) -> Any:
@@ -122,6 +145,69 @@ def test_first_bad_step_and_layer(name: str, capfd: Any) -> None:
     ]
     assert told.message in capfd.readouterr().err and told.message in str(told)
     assert [row.step for row in told.before] == list(range(max(0, step - 19), step + 1))
+
+
+def test_what_led_up_to_a_trip_is_kept_whatever_the_capacity_and_where_the_run_is_killed() -> None:
+    class Enough(Exception):
+        pass
+
+    def until(monitor: Any, after: int) -> None:
+        monitor.wait()
+        if monitor.trips and monitor.rows[-1].step >= 23 + after:
+            raise Enough
+
+    data = [batches(1)[0]] * 30
+    data[23] = with_inf(1, 0)[0]
+    for after in (0, 4):
+        monitor = jaxtap_flax.train_step_monitor(capacity=3)
+        with pytest.raises(Enough), monitor:
+            train(MLP(), optax.sgd(0.1), data, each=lambda monitor=monitor, after=after: until(monitor, after))
+        told = monitor.summary()
+        assert (told.first_bad_step, told.tripwire, told.layer) == (23, "nonfinite_gradient", "Dense_0")
+        assert [row.step for row in told.before] == list(range(4, 24))
+        assert monitor.dropped > 20 and len(monitor.rows) == 3
+
+
+class Layers(nn.Module):
+    """Two layers under `nn.scan`, out of bounds once their input is."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.Dense(8)(x.reshape(x.shape[0], -1))
+        layers = nn.scan(Bounded, variable_axes={"params": 0}, split_rngs={"params": True}, length=2)
+        return nn.Dense(10)(layers()(x, None)[0])
+
+
+class Bounded(nn.Module):
+    """A layer after which what is above a limit is infinite."""
+
+    @nn.compact
+    def __call__(self, x: Any, _: Any) -> Any:
+        x = nn.Dense(8, kernel_init=nn.initializers.constant(1.0))(x)
+        return jnp.where(jnp.abs(x) > 1e5, jnp.inf, x), None
+
+
+def with_large(count: int, at: int) -> list[Any]:
+    """Batches, of which one is a million times as large."""
+    data = batches(count)
+    data[at] = (data[at][0] * 1e6, data[at][1])
+    return data
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_a_layer_under_a_scan_is_of_the_step_that_it_is_in(scanned: bool) -> None:
+    """The step is that of training, though a layer's own loop counts layers."""
+    run = train_in_scan if scanned else train
+    with jaxtap_flax.train_step_monitor(activations=True) as monitor:
+        run(Layers(), optax.set_to_zero(), with_large(5, 3))
+    trips = [trip for trip in monitor.trips if trip.tripwire == "nonfinite_activation"]
+    told = monitor.summary()
+    assert (told.first_bad_step, told.tripwire) == (3, "nonfinite_activation"), str(told)
+    assert told.layer.startswith("ScanBounded_0") and len(trips) > 1
+    table = monitor.df()
+    columns = [name for name in table if name.startswith("activation_nonfinite/ScanBounded_0[")]
+    assert columns == [f"activation_nonfinite/ScanBounded_0[{i}]" for i in range(2)]
+    assert list(table[columns[1]] > 0) == [i == 3 for i in range(5)]
 
 
 def test_whether_the_forward_pass_was_finite() -> None:

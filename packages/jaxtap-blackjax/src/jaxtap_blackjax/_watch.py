@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View
+from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View, documented
 from jaxtap_blackjax import _hook_other, _tripwires
 from jaxtap_blackjax._columns import WarmupColumns, by_chain, mark_columns
 from jaxtap_blackjax._hook import HOOK, Wanted
@@ -39,6 +39,7 @@ MATRIX = ("mass_matrix_min", "mass_matrix_max", "mass_matrix_condition")
 WARMUP = ("stage", "step_size", "step_size_avg", *SAMPLING, *MATRIX)
 
 
+@documented
 def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
     """See a warmup adapt: one row a step and chain.
 
@@ -65,10 +66,7 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
         twice. False reads it from what the loop returns, and nothing runs twice. BlackJAX's warmups return it by
         default, but not where an `adaptation_info_fn` leaves it out, nor does unadjusted MCLMC; and the limit of the
         tree depth is not known then.
-      on_event: called on the host with each event, on a thread of jaxtap's own.
-      on_row: called on the host with each complete row, likewise.
-      capacity: keep only the newest this many rows; None keeps all.
-      threads: `"own"` sees the thread that opened it, `"all"` every thread.
+      {options}
 
     Returns:
       A context, or the wrapped function. What the context is bound to has `df()`, `rows`, `trips`, `summary()`,

@@ -1,6 +1,7 @@
 """What adapters are built of. Semi-public: the adapters of this repository use it, and move with it."""
 
 from jaxtap._config import ByIdentity, Marks, Selection, View, check_callable, check_count, selection
+from jaxtap._documented import documented
 from jaxtap._guard import Guard, say, warn
 from jaxtap._judging import Judge, NonFinite, Often, Outside, Rule, Spike, Unchanged
 from jaxtap._leaves import parts
@@ -44,6 +45,7 @@ __all__ = [
     "check_callable",
     "check_count",
     "chosen",
+    "documented",
     "fitting",
     "group_of",
     "hook_settings",

@@ -1,6 +1,7 @@
 """The part of jaxtap that knows Flax: see inside a training step, and what modules return."""
 
-from jaxtap_flax._monitor import Activations, Monitor, train_step_monitor, watch_activations
+from jaxtap_flax._monitor import train_step_monitor, watch_activations
+from jaxtap_flax._seen import Activations, Monitor
 from jaxtap_flax._selectors import (
     activation_rms,
     batch_stats_var,

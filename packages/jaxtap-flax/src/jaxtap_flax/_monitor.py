@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jaxtap import TapEvent
 from jaxtap.internal import (
@@ -15,130 +13,23 @@ from jaxtap.internal import (
     Plan,
     Row,
     Selection,
-    Trip,
     Tripwire,
     View,
-    Watch,
     check_count,
     chosen,
-    table,
+    documented,
 )
 from jaxtap_flax import _activations, _hook
 from jaxtap_flax._hook import MARK
 from jaxtap_flax._loss import HOOK
-from jaxtap_flax._measure import COLUMNS, gate, of_step, unpacked
-from jaxtap_flax._summary import Summary, summary
+from jaxtap_flax._measure import COLUMNS, gate, of_step
+from jaxtap_flax._seen import Activations, Monitor, columns, merges
 from jaxtap_flax._tripwires import tripwires as defaults
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 ACTIVATION_COLUMNS = ("module", "activation_rms", "activation_max", "dead_fraction", "activation_nonfinite")
-_TO_STEP = ("activation_rms", "activation_max", "dead_fraction", "activation_nonfinite", "cotangent_rms")
 
 
-@functools.lru_cache(maxsize=1024)
-def _module(path: str) -> str:
-    """The path of a module, from the address of what it has returned; of a step, nothing."""
-    name = path.rpartition("/")[2].rpartition("[")[0]
-    return "" if name == MARK else name.replace(".", "/")
-
-
-def _columns(event: TapEvent) -> dict[str, Any] | None:
-    module = _module(event.path)
-    if event.kind == "backward":
-        return {"module": module, "cotangent_rms": event.value}
-    if event.kind != "mark":
-        return None
-    return {"module": module, **event.value} if module else unpacked(event.value)
-
-
-def _merges(row: Row, values: Mapping[str, Any]) -> bool:
-    """Whether another device has made the same step, with the loss of its part of the batch: the row has the mean."""
-    loss, own = values.get("loss"), row.values.get("loss")
-    if values.get("step", row.step) != row.step:
-        return False
-    others = (name for name in values if name not in ("loss", "step"))
-    if any(row[name] != values[name] and row[name] == row[name] for name in others):
-        return False
-    if loss is not None and own is not None:
-        row.values["loss"] = own + (loss - own) / (len(row.devices) + 1)
-    return True
-
-
-class Monitor(Watch):
-    """What `train_step_monitor` gives: a context, and what it has seen."""
-
-    @property
-    def rows(self) -> list[Row]:
-        """One row a step, oldest first."""
-        return [row for row in super().rows if "module" not in row.values]
-
-    @property
-    def activations(self) -> list[Row]:
-        """One row for each call of a module, oldest first; with `activations`."""
-        return in_order(row for row in super().rows if "module" in row.values)
-
-    def df(self) -> pd.DataFrame:
-        """One row a step: `path`, `step`, `lane`, `outer`, `call`, then what was seen; NaN where that was nothing.
-
-        With `activations`, what the modules returned in a step is in its row, as `activation_rms/Dense_0`.
-
-        Raises:
-          ImportError: without pandas.
-        """
-        return table(self._joined(), COLUMNS)
-
-    def _joined(self) -> list[Row]:
-        """The rows of steps, with what was seen of modules in the same step."""
-        by_step: dict[Any, dict[str, Any]] = {}
-        for row in self.activations:
-            module = row.values["module"] + ("" if row.point.endswith("[0]") else f"[{row.point.rpartition('[')[2]}")
-            found = {f"{name}/{module}": row.values[name] for name in _TO_STEP if name in row.values}
-            by_step.setdefault(_same_step(row), {}).update(found)
-        return [dataclasses.replace(row, values=row.values | by_step.get(_same_step(row), {})) for row in self.rows]
-
-    def summary(self) -> Summary:
-        """What went wrong first, in which layer, and what came before; otherwise how training went."""
-        order = [wire.name for wire in self.tripwires]
-        return summary(self.rows, sorted(self.trips, key=lambda trip: _first(trip, order)))
-
-    def plot(self) -> Any:
-        """A figure: the loss, norms, and a heat map of the gradient by layer. Needs matplotlib.
-
-        Raises:
-          ImportError: without matplotlib.
-        """
-        from jaxtap_flax._plot import figure  # noqa: PLC0415 - an extra
-
-        return figure(self.rows, self.trips)
-
-
-def _first(trip: Trip, order: Sequence[str]) -> tuple[int, int, int]:
-    """Of tripwires that have fired, which counts as the first."""
-    return trip.row.step, order.index(trip.tripwire), trip.row.values.get("order", 0)
-
-
-def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows of modules in the order in which those were called; host calls come in any."""
-    return sorted(rows, key=lambda row: (row.call, row.outer, row.index, row.values.get("order", 0)))
-
-
-class Activations(Watch):
-    """What `watch_activations` gives: a context, and what it has seen."""
-
-    @property
-    def rows(self) -> list[Row]:
-        """One row for each call of a module, in order."""
-        return in_order(super().rows)
-
-
-def _same_step(row: Row) -> tuple[Any, ...]:
-    """What a step and the modules called in it have in common."""
-    in_loop = row.path.rpartition("/")[2].startswith(("scan[", "while["))
-    return (row.path if in_loop else "", row.lane, row.outer, row.call, row.index)
-
-
+@documented
 def train_step_monitor(
     by: str | None = "layer",
     activations: bool | str | Sequence[str] = False,
@@ -170,10 +61,7 @@ def train_step_monitor(
       every: send every so many steps, by the state's own count. Tripwires on single values are decided on the device,
         and a step in which one fires is sent in any case; those that need others before it see what is sent.
       tripwires: True for `jaxtap_flax.tripwires()`, False for none, or a list.
-      on_event: called on the host with each event, on a thread of jaxtap's own.
-      on_row: called on the host with each row, likewise.
-      capacity: keep only the newest this many rows.
-      threads: `"own"` sees the thread that opened it, `"all"` every thread.
+      {options}
 
     Returns:
       A context, which is also what it is bound to; or call it with a function to wrap.
@@ -213,16 +101,17 @@ def train_step_monitor(
     plan = Plan(
         name="train_step_monitor",
         view=View(select=None, marks=tuple(marks), hooks=tuple(hooks)),
-        columns=_columns,
+        columns=columns,
         looked_for="calls of TrainState.apply_gradients, nnx.Optimizer.update and optax.apply_updates",
         patches=lambda: [*_hook.patches(), *_activations.patches()],
         around=_activations.intercepting,
         first=COLUMNS,
-        merges=_merges,
+        merges=merges,
     )
     return Monitor(plan, Choices(wires, on_event, on_row, capacity, threads))
 
 
+@documented
 def watch_activations(
     patterns: str | Sequence[str] = "*",
     *,
@@ -235,19 +124,17 @@ def watch_activations(
 ) -> Activations:
     """See what modules return, in a block of code: one row for each call of each module.
 
-    Modules are those of linen and of nnx, unmodified, in jitted code, also in functions compiled before. A row has
-    `module` (its path in the model), `activation_rms` (root mean square), `activation_max` (largest magnitude),
-    `dead_fraction` (share of zeros) and `activation_nonfinite`; `order` numbers calls as they were traced, and `step`
-    is the index in the loop around, such as the layer's under `nn.scan` over layers.
+    Modules are those of linen and of nnx, unmodified, in jitted code, also in functions compiled before; linen's are
+    seen in the thread that opened it alone. A row has `module` (its path in the model), `activation_rms` (root mean
+    square), `activation_max` (largest magnitude), `dead_fraction` (share of zeros) and `activation_nonfinite`; `order`
+    numbers calls as they were traced, and `step` is the index in the loop around, such as the layer's under `nn.scan`
+    over layers.
 
     Args:
       patterns: globs; a module is seen if its path in the model, the end of it, or its class fits one.
       backward: also `cotangent_rms`, the root mean square of the cotangent of what a module returned, in its own rows.
       tripwires: True for `jaxtap_flax.tripwires()`, of which two look at activations, False for none, or a list.
-      on_event: called on the host with each event, on a thread of jaxtap's own.
-      on_row: called on the host with each row, likewise.
-      capacity: keep only the newest this many rows.
-      threads: `"own"` sees the thread that opened it, `"all"` every thread; of linen's modules, its own alone.
+      {options}
 
     Raises:
       ValueError: for a value that is not allowed.
@@ -274,7 +161,7 @@ def watch_activations(
             backward=Selection(function=ByIdentity(_activations.rms)) if backward else None,
             hooks=((_activations.HOOK, _activations.Wanted(globs)),),
         ),
-        columns=_columns,
+        columns=columns,
         looked_for=f"calls of linen and nnx modules whose path or class fits {' or '.join(map(repr, globs))}",
         patches=_activations.patches,
         around=_activations.intercepting,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxtap.internal import Row, Trip
+from jaxtap_flax._steps import Steps
 
 BEFORE = 20
 _SHOWN = ("loss", "grad_norm", "update_ratio")
@@ -54,19 +55,27 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return [head, *(f"{row.step:>6}" + "".join(f"{row[name]:>14.4g}" for name in _SHOWN) for row in rows)]
 
 
-def summary(rows: Sequence[Row], trips: Sequence[Trip]) -> Summary:
-    """A summary of rows of steps and of the tripwires that have fired, that which counts as the first in front."""
+def summary(rows: Sequence[Row], trips: Sequence[Trip], lead: Sequence[Row], steps: Steps) -> Summary:
+    """A summary of training.
+
+    Args:
+      rows: those of steps.
+      trips: tripwires that have fired, that which counts as the first in front.
+      lead: rows of steps among which are those that led up to the first trip.
+      steps: tells which step a row is of.
+    """
     counts: dict[str, int] = {}
     for trip in trips:
         counts[trip.tripwire] = counts.get(trip.tripwire, 0) + 1
     first = trips[0] if trips else None
+    bad = None if first is None else steps.of(first.row)
     return Summary(
         steps=len(rows),
-        first_bad_step=None if first is None else first.row.step,
+        first_bad_step=bad,
         layer="" if first is None else _layer(first),
         tripwire="" if first is None else first.tripwire,
         message="" if first is None else first.message,
-        before=[] if first is None else [row for row in rows if row.step <= first.row.step][-BEFORE:],
+        before=[] if bad is None else [row for row in lead if row.step <= bad][-BEFORE:],
         trips=counts,
         last=dict(rows[-1].values) if rows else {},
     )

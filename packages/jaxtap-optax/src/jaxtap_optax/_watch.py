@@ -6,7 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from jaxtap import TapEvent
-from jaxtap.internal import ByIdentity, Choices, Plan, Row, Selection, Tripwire, View, Watch, check_count, chosen
+from jaxtap.internal import (
+    ByIdentity,
+    Choices,
+    Plan,
+    Row,
+    Selection,
+    Tripwire,
+    View,
+    Watch,
+    check_count,
+    chosen,
+    documented,
+)
 from jaxtap_optax._hook import HOOK, Wanted, identity_of, patches, seen
 from jaxtap_optax._measure import of_call
 from jaxtap_optax._tripwires import tripwires as defaults
@@ -20,6 +32,7 @@ def _columns(event: TapEvent) -> dict[str, Any] | None:
     return event.value if event.kind == "mark" else None
 
 
+@documented
 def watch_updates(
     tx: Any = None,
     *,
@@ -47,10 +60,7 @@ def watch_updates(
       tx: watch this transformation's calls alone, wherever they are; None watches all.
       depth: watch calls within this many others, too. 0 sees the outermost: of a chain, the chain.
       tripwires: True for `jaxtap_optax.tripwires()`, False for none, or a list.
-      on_event: called on the host with each event, on a thread of jaxtap's own.
-      on_row: called on the host with each row, likewise.
-      capacity: keep only the newest this many rows.
-      threads: `"own"` sees the thread that opened it, `"all"` every thread.
+      {options}
 
     Returns:
       A context; also what it is bound to. `df()`, `rows` and `trips` are what it has seen.
