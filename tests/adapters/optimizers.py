@@ -75,9 +75,9 @@ def strong(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)
 
 
-def in_python(tx: Any, count: int = 7, by_hand: bool = False) -> Any:
+def in_python(tx: Any, count: int = 7, by_hand: bool = False, step: Any = None) -> Any:
     """A Python loop over a jitted step."""
-    step = jax.jit(stepper(tx, by_hand))
+    step = step or jax.jit(stepper(tx, by_hand))
     params, told = start(), []
     # Line searches begin with weak types and go on with strong ones, which would be compiled twice.
     state = strong(tx.init(params))

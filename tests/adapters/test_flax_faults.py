@@ -187,6 +187,32 @@ class Bounded(nn.Module):
         return jnp.where(jnp.abs(x) > 1e5, jnp.inf, x), None
 
 
+class Asleep(nn.Module):
+    """A layer whose units are dead where its number is 1."""
+
+    @nn.compact
+    def __call__(self, x: Any, number: Any) -> Any:
+        return nn.relu(nn.Dense(8)(x) - 1e6 * number), None
+
+
+class Numbered(nn.Module):
+    """Two such layers."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.Dense(8)(x.reshape(x.shape[0], -1))
+        layers = nn.scan(Asleep, variable_axes={"params": 0}, split_rngs={"params": True}, length=2)
+        return nn.Dense(10)(layers()(x, jnp.arange(2.0))[0])
+
+
+def test_units_that_die_in_one_layer_of_a_scan() -> None:
+    with jaxtap_flax.train_step_monitor(activations="Scan*") as monitor:
+        train(Numbered(), optax.sgd(1e-3), [batches(1)[0]] * 22)
+    (trip,) = [trip for trip in monitor.trips if trip.tripwire == "dead_units"]
+    # Which step the first call is of is told after it.
+    assert trip.row.step == 1 and trip.row.call in (19, 20) and trip.row["dead_fraction"] == 1.0
+
+
 def with_large(count: int, at: int) -> list[Any]:
     """Batches, of which one is a million times as large."""
     data = batches(count)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 from adapters import optimizers
-from adapters.optimizers import OPTIMIZERS, in_python, in_scan, start, told
+from adapters.optimizers import OPTIMIZERS, in_python, in_scan, start, stepper, told
 
 import jaxtap as tap
 import jaxtap_optax
@@ -35,9 +35,11 @@ def test_in_a_python_loop(name: str) -> None:
     """Compiled before the lens; bits, exact rows, values as taken by hand, no false alarm, nothing left."""
     tx = OPTIMIZERS[name]()
     own = vars(optax.GradientTransformation)["update"], vars(optax.MultiSteps)["update"]
-    bare, _ = in_python(tx)
+    step = jax.jit(stepper(tx))
+    bare, _ = in_python(tx, step=step)
     with jaxtap_optax.watch_updates() as seen:
-        watched, _ = in_python(tx)
+        watched, _ = in_python(tx, step=step)
+    in_python(tx, step=step)
     assert [trip.tripwire for trip in seen.trips] in ([], ["linesearch_failed"])
     assert own == (vars(optax.GradientTransformation)["update"], vars(optax.MultiSteps)["update"])
     assert_identical(watched, bare)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxtap.internal import NonFinite, Often, OnColumn, Outside, Panel, Row, Spike, Trip, Unchanged
+from jaxtap import TapEvent
+from jaxtap.internal import NonFinite, Often, OnColumn, Outside, Panel, Row, Rows, Spike, Trip, Unchanged
 
 COARSE = st.sampled_from([0.0, -0.0, 1.0, 1.5, 2.0, -1.0, 3e30, math.nan, math.inf, -math.inf])
 # Not floats as such: where a library flushes subnormal numbers to zero, hypothesis makes none.
@@ -102,6 +103,20 @@ def test_a_panel_is_its_tripwires_one_after_the_other(values: list[float]) -> No
     looks = [wire.start() for wire in WIRES]
     for row in rows(values):
         assert described(together(row)) == described([trip for look in looks for trip in look(row)])
+
+
+def test_series_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("_rows", "_tripwires"):
+        monkeypatch.setattr(f"jaxtap.{module}.SERIES_KEPT", 10)
+    panel = Panel(WIRES)
+    made = Rows(lambda event: event.value, capacity=3)
+    for i in range(200):
+        events = (TapEvent("scan[0]", 0, {"x": 0.0}, call=i, lane=(0,)), TapEvent("scan[0]", i, {"x": 0.0}, lane=(1,)))
+        for row in [row for event in events for row in made.add(event)]:
+            panel(row)
+    assert made.count == 400 and len(made.kept) == 3
+    assert len(made._open) <= 10 and len(panel._plans) <= 10
+    assert ("scan[0]", (1,), (), 0, 0) in panel._plans
 
 
 def test_a_tripwire_that_fails_keeps_none_of_the_others_from_looking() -> None:

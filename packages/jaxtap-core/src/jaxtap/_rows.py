@@ -59,6 +59,8 @@ class Row:
 
 _LOOPS = ("scan[", "while[")
 _NONE: tuple[int, Row | None, int] = (-1, None, 0)
+# Series whose last rows are remembered. A loop begun anew is another one.
+SERIES_KEPT = 10_000
 
 # What an event adds to its row, by column; None if it is no part of any row.
 Columns = Callable[[TapEvent], "Mapping[str, Any] | None"]
@@ -101,13 +103,14 @@ class Rows:
         )
         point = event.path if self._events_per_row == 1 else ""
         key = (point or path, event.lane, event.outer, call, event.device if self._merges is None else 0)
-        began, row, seen = self._open.get(key, _NONE)
+        began, row, seen = self._open.pop(key, _NONE)
         if self._merges is not None and row is not None and event.device not in row.devices:
+            self._open[key] = (began, row, seen)
             if self._merges(row, values):
                 row.devices |= {event.device}
                 return ()
             key = (*key[:-1], event.device)
-            began, row, seen = self._open.get(key, _NONE)
+            began, row, seen = self._open.pop(key, _NONE)
         step = values.pop("step", None)
         if row is not None and began == index:
             self._open[key] = (index, row, seen + 1)
@@ -116,6 +119,8 @@ class Rows:
         new = Row(*place, values, point, index, frozenset((event.device,)))
         new.series = key
         self._open[key] = (index, new, 1)
+        if len(self._open) > SERIES_KEPT:
+            self._forget()
         self.kept.append(new)
         self.count += 1
         done = (row,) if row is not None and seen < self._events_per_row else ()
@@ -127,6 +132,13 @@ class Rows:
         row.step = row.step if step is None else step
         row.total = row.total if event.total is None else event.total
         return (row,) if seen == self._events_per_row else ()
+
+    def _forget(self) -> None:
+        """Forget the series that have been silent longest, but for what is incomplete there."""
+        newest = SERIES_KEPT // 2
+        for key, (_, _, seen) in list(self._open.items())[:-newest]:
+            if seen >= self._events_per_row:
+                del self._open[key]
 
     def close(self) -> list[Row]:
         """The rows that were not complete: no event will come any more."""

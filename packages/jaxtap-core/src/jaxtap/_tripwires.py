@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from jaxtap._judging import Judge, Rule
-from jaxtap._rows import Row
+from jaxtap._rows import SERIES_KEPT, Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,16 +181,20 @@ class Panel:
         # Those on columns are looked at here, the others look by themselves.
         self._wires = [wire if isinstance(wire, OnColumn) and wire.where is None else wire.start() for wire in wires]
         self._failed = failed
-        self._columns: dict[Any, _Column] = {}
-        # What is to be done with a row, by its series and columns.
-        self._plans: dict[Any, list[_Column | Watching]] = {}
+        # What is to be done with a row, by its series, then by its columns.
+        self._plans: dict[Any, dict[tuple[str, ...], list[_Column | Watching]]] = {}
 
     def __call__(self, row: Row) -> list[Trip]:
         """What has gone wrong in a row."""
-        key = (row.series, tuple(row.values))
-        plan = self._plans.get(key)
+        names = tuple(row.values)
+        plans = self._plans.pop(row.series, None)
+        plans = self._plans[row.series] = {} if plans is None else plans
+        plan = plans.get(names)
         if plan is None:
-            plan = self._plans[key] = self._planned(row)
+            plan = plans[names] = self._planned(row, plans)
+            if len(self._plans) > SERIES_KEPT:
+                for series in list(self._plans)[: -SERIES_KEPT // 2]:
+                    del self._plans[series]
         trips: list[Trip] = []
         for each in plan:
             try:
@@ -206,15 +210,17 @@ class Panel:
                 self._failed(error)
         return trips
 
-    def _planned(self, row: Row) -> list[_Column | Watching]:
+    def _planned(self, row: Row, plans: Mapping[Any, list[_Column | Watching]]) -> list[_Column | Watching]:
+        known = {
+            (each.wire, each.column): each for plan in plans.values() for each in plan if isinstance(each, _Column)
+        }
         plan: list[_Column | Watching] = []
-        for i, wire in enumerate(self._wires):
-            if not isinstance(wire, OnColumn):
+        for wire in self._wires:
+            if isinstance(wire, OnColumn):
+                columns = self._looked_at(wire, row)
+                plan += [known.get((wire, column)) or _Column(wire, column) for column in columns]
+            else:
                 plan.append(wire)
-                continue
-            for column in self._looked_at(wire, row):
-                key = (i, row.series, column)
-                plan.append(self._columns.setdefault(key, _Column(wire, column)))
         return plan
 
     def _looked_at(self, wire: OnColumn, row: Row) -> Sequence[str]:

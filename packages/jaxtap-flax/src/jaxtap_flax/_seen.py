@@ -12,7 +12,7 @@ from jaxtap import TapEvent
 from jaxtap.internal import Choices, Plan, Row, Trip, Watch, table
 from jaxtap_flax._hook import MARK
 from jaxtap_flax._measure import COLUMNS, unpacked
-from jaxtap_flax._steps import Steps
+from jaxtap_flax._steps import Steps, loops_around
 from jaxtap_flax._summary import BEFORE, Summary, summary
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Monitor(Watch):
         super().__init__(plan, choices)
         self._lead: collections.deque[Row] = collections.deque(maxlen=BEFORE + 1)
         self._more = 1
+        self._depth: int | None = None
 
     @property
     def rows(self) -> list[Row]:
@@ -91,10 +92,17 @@ class Monitor(Watch):
         return [dataclasses.replace(row, values=row.values | by_step.get(steps.key(row), {})) for row in rows]
 
     def _complete(self, row: Row) -> None:
-        # What led up to the first trip is kept whatever the capacity, with one more: a module's step comes after it.
-        if "module" not in row.values and self._more > 0:
-            self._lead.append(row)
-            self._more -= bool(self.trips)
+        if "module" in row.values:
+            place = () if self._depth is None else loops_around(row)[self._depth :]
+            if place:
+                # A layer's series goes on from step to step, though its loop begins anew in each.
+                row.series = (row.point, row.lane, place, 0, row.series[-1])
+        else:
+            self._depth = len(loops_around(row))
+            # What led up to the first trip is kept whatever the capacity, and one more: a module's step comes after it.
+            if self._more > 0:
+                self._lead.append(row)
+                self._more -= bool(self.trips)
         super()._complete(row)
 
     def summary(self) -> Summary:
