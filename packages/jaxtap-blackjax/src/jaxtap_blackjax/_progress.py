@@ -49,6 +49,14 @@ def progress(watch: Seen, **options: Any) -> Generator[Seen]:
 
     Raises:
       ImportError: without tqdm.
+
+    >>> import sys
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> hmc = blackjax.hmc(lambda x: -x @ x / 2, 0.5, jnp.ones(2), 3)
+    >>> keys = jax.random.split(jax.random.key(0), 5)
+    >>> with progress(watch_sampling(), file=sys.stdout) as seen:  # doctest: +NORMALIZE_WHITESPACE
+    ...     out = jax.lax.scan(lambda s, k: (hmc.step(k, s)[0], None), hmc.init(jnp.ones(2)), keys)
+    sampling: ...5/5 [...
     """
     try:
         from tqdm.auto import tqdm  # noqa: PLC0415 - an extra

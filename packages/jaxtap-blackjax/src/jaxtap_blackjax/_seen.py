@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 class Seen(Watch):
-    """A context on BlackJAX, with ways to read what it has seen."""
+    """A context on BlackJAX, with ways to read what it has seen.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> hmc = blackjax.hmc(lambda x: -x @ x / 2, 0.5, jnp.ones(2), 3)
+    >>> with watch_sampling() as seen:
+    ...     state, info = hmc.step(jax.random.key(0), hmc.init(jnp.ones(2)))
+    >>> len(seen.rows), seen.trips, seen.rows[0]["num_integration_steps"]
+    (1, [], 3)
+    """
 
     def __init__(self, plan: Plan, choices: Choices) -> None:
         self._listeners: list[Callable[[Row], object]] = [] if choices.on_row is None else [choices.on_row]

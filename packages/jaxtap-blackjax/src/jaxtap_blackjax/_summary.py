@@ -32,7 +32,18 @@ _NAMED = {"is_divergent": "divergences", "tree_depth": "deepest tree"}
 
 
 class Summary(dict[str, Any]):
-    """What a context has seen. Printed, it is a table."""
+    """What a context has seen. Printed, it is a table.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> hmc = blackjax.hmc(lambda x: -x @ x / 2, 0.5, jnp.ones(2), 3)
+    >>> with watch_sampling() as seen:
+    ...     state, info = hmc.step(jax.random.key(0), hmc.init(jnp.ones(2)))
+    >>> summary = seen.summary()
+    >>> summary["steps"], summary["chains"], summary["first_trip"]
+    (1, 1, None)
+    >>> print(str(summary).splitlines()[0])
+    watch_sampling: 1 steps of 1 chain(s), 1 rows
+    """
 
     def __str__(self) -> str:
         lines = [f"{self['watch']}: {self['steps']} steps of {self['chains']} chain(s), {self['rows']} rows"]

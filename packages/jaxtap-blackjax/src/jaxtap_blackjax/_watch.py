@@ -189,6 +189,19 @@ def watch_smc(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]
     Raises:
       ValueError: if `sample_every` or `capacity` is too small.
       TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> from blackjax.smc import resampling
+    >>> smc = blackjax.adaptive_tempered_smc(
+    ...     lambda x: -x @ x / 2, lambda x: -4.0 * x @ x, blackjax.hmc.build_kernel(), blackjax.hmc.init,
+    ...     {"step_size": jnp.array([0.1]), "inverse_mass_matrix": jnp.ones((1, 2)),
+    ...      "num_integration_steps": jnp.array([3])}, resampling.systematic, 0.5, num_mcmc_steps=2)
+    >>> state = smc.init(jax.random.normal(jax.random.key(0), (50, 2)))
+    >>> with watch_smc() as seen:
+    ...     state, info = jax.jit(smc.step)(jax.random.key(1), state)
+    >>> (row,) = seen.rows
+    >>> 0.0 < row["tempering_parameter"] < 1.0, 20.0 < row["ess"] < 30.0
+    (True, True)
     """
     first = ("tempering_parameter", "ess", "acceptance_rate", "log_evidence_increment", "log_evidence")
     looked_for = "steps of tempered, adaptive, persistent or partial-posteriors SMC"
@@ -209,6 +222,15 @@ def watch_vi(f: Callable[..., Any] | None = None, /, **options: Unpack[Options])
     Raises:
       ValueError: if `sample_every` or `capacity` is too small.
       TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp, optax
+    >>> vi = blackjax.meanfield_vi(lambda x: -jnp.sum(x**2) / 2, optax.sgd(1e-2), 8)
+    >>> state = vi.init(jnp.ones(2))
+    >>> with watch_vi() as seen:
+    ...     for i in range(3):
+    ...         state, info = jax.jit(vi.step)(jax.random.key(i), state)
+    >>> [row.step for row in seen.rows], bool(seen.rows[-1]["elbo"] == info.elbo)
+    ([0, 1, 2], True)
     """
     first = ("elbo", "step_norm", "parameter_norm", "step_ratio")
     return _other(f, options, "vi", _OF_VI, first, "steps of meanfield_vi and fullrank_vi", _tripwires.vi_tripwires)
@@ -230,6 +252,14 @@ def watch_nested(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     Raises:
       ValueError: if `sample_every` or `capacity` is too small.
       TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> ns = blackjax.nss(lambda x: -x @ x / 2, lambda x: -8.0 * x @ x, 5, num_delete=1)
+    >>> state = ns.init(jax.random.normal(jax.random.key(0), (20, 2)))
+    >>> with watch_nested() as seen:
+    ...     state, info = jax.jit(ns.step)(jax.random.key(1), state)
+    >>> seen.rows[0]["num_live"]
+    20
     """
     first = ("logz", "logz_live", "remaining", "logx", "num_live", "num_shrink")
     return _other(
@@ -252,6 +282,13 @@ def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[O
     Raises:
       ValueError: if `sample_every` or `capacity` is too small.
       TypeError: for an argument that is not known, or of the wrong type.
+
+    >>> import blackjax, jax, jax.numpy as jnp
+    >>> with watch_pathfinder() as seen:
+    ...     state, info = blackjax.vi.pathfinder.approximate(
+    ...         jax.random.key(0), lambda x: -jnp.sum(x**2) / 2, jnp.ones(2), num_samples=8, maxiter=4)
+    >>> "value" in seen.rows[0].values, any("elbo" in row.values for row in seen.rows)
+    (True, True)
     """
     own = options_of("watch_pathfinder", options)
     plan = Plan(

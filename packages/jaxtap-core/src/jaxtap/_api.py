@@ -533,7 +533,16 @@ def record(
 
 
 def emergency_restore() -> None:
-    """Close every lens and log, in whatever state it is, as after a crash in an interactive session."""
+    """Close every lens and log, in whatever state it is, as after a crash in an interactive session.
+
+    >>> import jax
+    >>> lens = record()
+    >>> rec = lens.__enter__()  # and never left
+    >>> emergency_restore()
+    >>> y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    >>> len(rec.events)
+    0
+    """
     _compiles.forget()
     hooks.release(all_of_them=True)
     _active.forget()

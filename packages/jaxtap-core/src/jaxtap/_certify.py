@@ -38,6 +38,11 @@ class Certificate:
       events: how many events the lens received.
       repeatable: whether two runs without a lens gave the same bits. If not, the program is not deterministic, and a
         result that differs under the lens says nothing about the lens.
+
+    >>> import jax, jax.numpy as jnp
+    >>> certificate = certify(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x), jnp.ones(2))
+    >>> bool(certificate), certificate.leaves, certificate.events, certificate.repeatable
+    (True, 1, 3, True)
     """
 
     identical: bool

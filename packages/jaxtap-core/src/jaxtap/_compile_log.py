@@ -34,6 +34,16 @@ class Compile:
       time: when the first of its stations began, in seconds since the epoch.
       elapsed: the same, in seconds since the log was opened.
       of_jax: whether it is a function of JAX's own, such as an operation that is run outside of any `jit`.
+
+    >>> import jax, jax.numpy as jnp
+    >>> @jax.jit
+    ... def double(x):
+    ...     return 2 * x
+    >>> with compiles() as log:
+    ...     y = double(1.0)
+    >>> (row,) = log.of("double")
+    >>> row.arguments, row.number, row.cause, row.seconds > 0.0
+    ((('x', 'f32[]'),), 1, 'first', True)
     """
 
     name: str
@@ -80,6 +90,12 @@ class CompileLog(Sequence[Compile]):
 
     Attributes:
       began: when it was opened, in seconds since the epoch.
+
+    >>> import jax
+    >>> with compiles() as log:
+    ...     y = jax.jit(lambda x: x + 1.0)(1.0)
+    >>> [row.name for row in log if not row.of_jax], log.report().splitlines()[0].endswith("s")
+    (['<lambda>'], True)
     """
 
     def __init__(self) -> None:

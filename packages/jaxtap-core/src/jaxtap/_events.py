@@ -42,6 +42,13 @@ class TapEvent:
       device: index of the device that sent it, among those of the program in the order of their mesh; 0 where there is
         one, and for whole values.
       process: index of the process that received it; 0 where there is one.
+
+    >>> import jax
+    >>> with record(select="x") as rec:
+    ...     y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    >>> event = rec.events[-1]
+    >>> event.path, event.step, event.total, float(event.value), event.kind
+    ('scan[0]', 2, 3, 3.0, 'carry')
     """
 
     path: str

@@ -11,7 +11,14 @@ from typing import Any
 
 
 class JaxtapWarning(UserWarning):
-    """Something about the telemetry, never about the watched program, is not as it should be."""
+    """Something about the telemetry, never about the watched program, is not as it should be.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as told, record():
+    ...     pass
+    >>> told[0].category is JaxtapWarning, str(told[0].message)[:24]
+    (True, 'jaxtap: no loop was seen')
+    """
 
 
 def warn(message: str, stacklevel: int = 2) -> None:

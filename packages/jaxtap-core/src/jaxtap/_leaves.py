@@ -18,7 +18,16 @@ def type_text(dtype: Any, shape: Sequence[int]) -> str:
 
 
 class SelectError(ValueError):
-    """A selector could not be applied to a loop; says which loop, where it is, and what its leaves are."""
+    """A selector could not be applied to a loop; says which loop, where it is, and what its leaves are.
+
+    >>> import jax
+    >>> try:
+    ...     with record(select=lambda leaves: leaves["y"]):
+    ...         y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    ... except SelectError as error:
+    ...     str(error).partition(". It raised")[0].partition("whose ")[2]
+    'carry leaves are: 0: i, 1: x'
+    """
 
 
 def parts(name: str) -> tuple[str, ...]:

@@ -25,6 +25,11 @@ class Leaf:
       name: its dotted name, as `select` finds it.
       shape: its shape, for one lane.
       dtype: its dtype.
+
+    >>> import jax
+    >>> (loop,) = loops(lambda x: jax.lax.while_loop(lambda x: x < 3.0, lambda x: x + 1.0, x), 0.0)
+    >>> loop.carry[0].name, loop.carry[0].shape, str(loop.carry[0].dtype)
+    ('x', (), 'float32')
     """
 
     name: str
@@ -47,6 +52,11 @@ class Loop:
       internal: whether it is a loop of JAX's own library, which a lens sees with `internals=True`.
       carry: leaves of its state.
       outputs: leaves of what its steps return.
+
+    >>> import jax
+    >>> (loop,) = loops(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, x), 0.0)
+    >>> loop.path, loop.op, loop.total
+    ('scan[0]', 'scan', 3)
     """
 
     path: str
@@ -66,7 +76,13 @@ class Loop:
 
 
 class Loops(Sequence[Loop]):
-    """The loops of a program, outer ones before inner ones; also by address: `loops["scan[0]"]`."""
+    """The loops of a program, outer ones before inner ones; also by address: `loops["scan[0]"]`.
+
+    >>> import jax
+    >>> found = loops(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, x), 0.0)
+    >>> len(found), found["scan[0]"].total
+    (1, 3)
+    """
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = tuple(loops)

@@ -25,6 +25,10 @@ class Equation:
       primitive: name of its primitive.
       source: the line that made it, as `"file.py:42 (function)"`.
       outputs: its outputs.
+
+    >>> import jax.numpy as jnp
+    >>> primitives(jnp.sin, 1.0).of("sin")[0].path
+    'sin[0]'
     """
 
     path: str
@@ -42,6 +46,12 @@ class Equations(dict[str, int]):
 
     Attributes:
       equations: each equation, with its address, in the order of the program.
+
+    >>> import jax.numpy as jnp
+    >>> from jax import lax
+    >>> found = primitives(lambda x: lax.fori_loop(0, 3, lambda i, x: jnp.sin(jnp.sin(x)), x), 1.0)
+    >>> found["sin"], [equation.path for equation in found.of("sin")]
+    (2, ['scan[0]/sin[0]', 'scan[0]/sin[1]'])
     """
 
     def __init__(self, counts: dict[str, int], equations: tuple[Equation, ...]) -> None:

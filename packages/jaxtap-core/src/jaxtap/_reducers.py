@@ -20,6 +20,12 @@ class Reducer:
       name: what it is called.
       reduce: from a list of flat float32 arrays to what is sent.
       leaf_names: leaves to look at, by the end of their dotted names; none for all.
+
+    >>> import jax
+    >>> with record(select=norm("x")) as rec:
+    ...     y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    >>> [float(event.value) for event in rec.events], norm("x")
+    ([1.0, 2.0, 3.0], norm('x'))
     """
 
     name: str

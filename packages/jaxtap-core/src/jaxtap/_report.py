@@ -21,6 +21,13 @@ class LoopReport:
       delivered: events that arrived from finished executions.
       partial: events that arrived from unfinished executions.
       sampled_out: steps of finished executions, counted as events, that `sample_every` left out.
+
+    >>> import jax
+    >>> with record(sample_every=2) as rec:
+    ...     y = jax.lax.fori_loop(0, 5, lambda i, x: x + 1.0, 0.0)
+    >>> (loop,) = rec.report().loops
+    >>> loop.executions, loop.expected, loop.delivered, loop.sampled_out
+    (1, 3, 3, 2)
     """
 
     path: str
@@ -52,6 +59,12 @@ class PointReport:
       kind: `"primitive"` or `"mark"`.
       events: events that have arrived. How many were due only the program knows: a branch may not be taken, and a
         tripwire is silent while all is well.
+
+    >>> import jax.numpy as jnp
+    >>> with record(taps=[on("sin")]) as rec:
+    ...     y = jnp.sin(1.0)
+    >>> [(point.path, point.op, point.events) for point in rec.report().points]
+    [('sin[0]', 'sin', 1)]
     """
 
     path: str
@@ -75,6 +88,13 @@ class Report:
       untold: events with which user functions were not called, since they could not keep up with the program.
       waited_s: how long the program has waited for user functions to catch up, in seconds.
       attached: False for a recorder that no lens fills, which has nothing to account for.
+
+    >>> import jax
+    >>> with record() as rec:
+    ...     y = jax.lax.fori_loop(0, 5, lambda i, x: x + 1.0, 0.0)
+    >>> report = rec.report()
+    >>> report.ok, report.expected, report.delivered, report.dropped
+    (True, 5, 5, 0)
     """
 
     loops: tuple[LoopReport, ...] = ()

@@ -48,6 +48,16 @@ class Change:
       before: what it was.
       after: what it is now.
       note: what may be behind it.
+
+    >>> import jax, jax.numpy as jnp
+    >>> @jax.jit
+    ... def total(x):
+    ...     return x.sum()
+    >>> with compiles() as log:
+    ...     y = total(jnp.ones(2)), total(jnp.ones(3))
+    >>> change = log.of("total")[1].changes[0]
+    >>> change.cause, change.before, change.after
+    ('shape', 'f32[2]', 'f32[3]')
     """
 
     cause: str

@@ -30,6 +30,11 @@ class Stages:
       wrapper: the jitted function.
       name: its name.
       static: the values of static arguments by name, as text; of those that were given.
+
+    >>> import jax.numpy as jnp
+    >>> one = stages(lambda x: jnp.sin(x) + 1.0, jnp.ones(3))
+    >>> one.traced.operations, sorted(one.files())[0]
+    ({'sin': 1, 'add': 1}, '1-traced.jaxpr.txt')
     """
 
     def __init__(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -26,6 +26,11 @@ class StageChange:
       what: what differs, as `"memory temporary"` or `"instructions fusion"`.
       before: what it is in the first.
       after: what it is in the second.
+
+    >>> import jax.numpy as jnp
+    >>> found = stages.diff(stages(jnp.sin, 1.0), stages(jnp.cos, 1.0)).changes
+    >>> [str(change) for change in found if change.what == "equations cos"]
+    ['traced: equations cos none → 1']
     """
 
     station: str
@@ -43,6 +48,11 @@ class StagesDiff:
     Attributes:
       changes: differences in what the stations say in numbers and short words.
       texts: the unified diff of each file that differs, by name, as `Stages.save` names them.
+
+    >>> import jax.numpy as jnp
+    >>> same, other = stages(jnp.sin, 1.0), stages(jnp.cos, 1.0)
+    >>> bool(stages.diff(same, same)), "1-traced.jaxpr.txt" in stages.diff(same, other).texts
+    (False, True)
     """
 
     def __init__(self, before: dict[str, str], after: dict[str, str]) -> None:

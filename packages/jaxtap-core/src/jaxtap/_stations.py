@@ -52,6 +52,11 @@ class Value:
       shape: its shape.
       dtype: its dtype, short: `"f32"`.
       donated: whether its memory is given to the program.
+
+    >>> import jax.numpy as jnp
+    >>> value = stages(lambda w: w * 2.0, jnp.ones(3)).traced.inputs[0]
+    >>> value.name, value.shape, value.dtype
+    ('w', (3,), 'f32')
     """
 
     name: str
@@ -69,6 +74,11 @@ class TracedStage:
     Attributes:
       stage: the `jax.stages.Traced`.
       seconds: how long tracing took; next to nothing where JAX had the trace.
+
+    >>> import jax.numpy as jnp
+    >>> traced = stages(lambda w: jnp.sin(w) * 2.0, 1.0).traced
+    >>> traced.operations, [str(value) for value in traced.outputs]
+    ({'sin': 1, 'mul': 1}, ['result: f32[]'])
     """
 
     def __init__(self, stage: Any, seconds: float) -> None:
@@ -127,6 +137,11 @@ class LoweredStage:
     Attributes:
       stage: the `jax.stages.Lowered`.
       seconds: how long lowering took.
+
+    >>> import jax.numpy as jnp
+    >>> lowered = stages(jnp.sin, jnp.ones(8)).lowered
+    >>> "stablehlo.sine" in lowered.stablehlo(), lowered.cost_before_optimisation["transcendentals"]
+    (True, 8.0)
     """
 
     def __init__(self, stage: Any, seconds: float) -> None:
@@ -155,6 +170,11 @@ class CompiledStage:
     Attributes:
       stage: the `jax.stages.Compiled`.
       seconds: how long compiling took.
+
+    >>> import jax.numpy as jnp
+    >>> compiled = stages(lambda x: x @ x, jnp.ones((4, 4))).compiled
+    >>> compiled.memory["arguments"], compiled.cost is None or compiled.cost["flops"] > 0
+    (64, True)
     """
 
     def __init__(self, stage: Any, seconds: float) -> None:

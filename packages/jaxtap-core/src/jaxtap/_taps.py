@@ -31,6 +31,10 @@ class PrimitiveTap:
       prints: whether the line shows the value.
       inner: of one that looks at the state of loops, whether it looks at each step of inner ones.
       kind: `"primitive"`, or what of a loop is looked at: `"carry"`, `"output"`, `"state"`, `"cotangent"`.
+
+    >>> tap = watch_nan("cholesky", once=True)
+    >>> tap.prim_name, tap.label, tap.is_tripwire
+    ('cholesky', 'NaN/Inf', True)
     """
 
     prim_name: str | tuple[str, ...]
@@ -162,6 +166,12 @@ def print(
 
     Raises:
       TypeError: if an argument is of the wrong type.
+
+    >>> import jax.numpy as jnp
+    >>> import jaxtap
+    >>> with record(taps=[jaxtap.print("sin")]):
+    ...     y = jnp.sin(0.5)
+    [tap] sin[0] -1/?: array([0.4794], dtype=float32)
     """
     names = _checked(prim_name, select, None, output, where)
     return PrimitiveTap(names, select, _always, label, output, once, where, prints=True)
@@ -217,6 +227,7 @@ def watch_nan(
     ...     return jnp.log(x), None
     >>> with record(taps=[watch_nan()]) as rec:
     ...     result = jax.lax.scan(step, 4.0, None, length=5)
+    [tap] FAIL scan[0]/log[0] 3/5: NaN/Inf: ...:2 (step), operands in [-1.119, -1.119]
     >>> event = rec.events[0]
     >>> event.path, event.step, round(float(event.value["operands"][0]["low"]), 3)
     ('scan[0]/log[0]', 3, -1.119)
@@ -267,6 +278,8 @@ def trip(
     ...     return x * 3.0, None
     >>> with record(taps=[trip(lambda leaves: leaves[0] > 20.0, select="x")]) as rec:
     ...     result = jax.lax.scan(step, 1.0, None, length=4)
+    [tap] FAIL scan[0] 2/4: tripped
+    [tap] FAIL scan[0] 3/4: tripped
     >>> [(event.step, float(event.value)) for event in rec.events]
     [(2, 27.0), (3, 81.0)]
     """

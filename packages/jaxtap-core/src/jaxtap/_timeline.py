@@ -19,6 +19,12 @@ class Span:
       name: the function, or the address of the loop.
       start: when it began, in seconds since the epoch.
       seconds: how long it took; of `"execute"`, until the newest event.
+
+    >>> import jax
+    >>> with record(trace=True) as rec:
+    ...     y = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, x))(0.0)
+    >>> [span.station for span in rec.timeline()]
+    ['trace', 'lower', 'compile', 'execute']
     """
 
     station: str
@@ -38,6 +44,13 @@ class Run(Span):
       total: how many it has, or None.
       step_seconds: how long a step takes once it runs: the time between the first and the newest arrival by the steps
         done in between. None until events have arrived twice.
+
+    >>> import jax
+    >>> with record() as rec:
+    ...     y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    >>> (run,) = rec.timeline().runs
+    >>> run.name, run.steps, run.total, run.step_seconds > 0.0
+    ('scan[0]', 3, 3, True)
     """
 
     call: int = 0
@@ -60,7 +73,14 @@ class Run(Span):
 
 
 class Timeline(Sequence[Span]):
-    """The stations of a recording in the order in which they began. Printed, it is a page."""
+    """The stations of a recording in the order in which they began. Printed, it is a page.
+
+    >>> import jax
+    >>> with record() as rec:
+    ...     y = jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, 0.0)
+    >>> len(rec.timeline()), rec.timeline()[0].name
+    (1, 'scan[0]')
+    """
 
     def __init__(self, spans: Iterable[Span], others: float) -> None:
         self._spans = tuple(sorted(spans, key=lambda span: span.start))

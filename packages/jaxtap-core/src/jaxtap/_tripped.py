@@ -17,6 +17,15 @@ class Tripped(Exception):
 
     Attributes:
       events: the events of the tripwires, oldest first, at most 1000.
+
+    >>> import jax, jax.numpy as jnp
+    >>> try:
+    ...     with record(taps=[watch_nan()], raise_on_exit=True):
+    ...         y = jax.lax.fori_loop(0, 3, lambda i, x: jnp.log(x), 1.0)
+    ... except Tripped as error:
+    ...     error.events[0].path, error.events[0].step
+    [tap] FAIL scan[0]/log[0] 1/3: NaN/Inf: ...
+    ('scan[0]/log[0]', 1)
     """
 
     def __init__(self, events: Sequence[TapEvent]) -> None:

@@ -51,7 +51,20 @@ def merges(row: Row, values: Mapping[str, Any]) -> bool:
 
 
 class Monitor(Watch):
-    """What `train_step_monitor` gives: a context, and what it has seen."""
+    """What `train_step_monitor` gives: a context, and what it has seen.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from flax.training.train_state import TrainState
+    >>> @jax.jit
+    ... def train_step(state):
+    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
+    ...     return state.apply_gradients(grads=grads)
+    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> with train_step_monitor() as monitor:
+    ...     state = train_step(state)
+    >>> [round(row["loss"], 3) for row in monitor.rows], monitor.trips
+    ([2.0], [])
+    """
 
     def __init__(self, plan: Plan, choices: Choices) -> None:
         super().__init__(plan, choices)
@@ -143,7 +156,16 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 class Activations(Watch):
-    """What `watch_activations` gives: a context, and what it has seen."""
+    """What `watch_activations` gives: a context, and what it has seen.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp
+    >>> model = nn.Dense(2)
+    >>> variables = model.init(jax.random.key(0), jnp.ones((1, 3)))
+    >>> with watch_activations() as seen:
+    ...     y = model.apply(variables, jnp.zeros((5, 3)))
+    >>> [row["activation_rms"] for row in seen.rows]
+    [0.0]
+    """
 
     @property
     def rows(self) -> list[Row]:

@@ -14,6 +14,18 @@ class TensorBoard:
 
     Attributes:
       logdir: where the event file is.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from flax.training.train_state import TrainState
+    >>> @jax.jit
+    ... def train_step(state):
+    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
+    ...     return state.apply_gradients(grads=grads)
+    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> with to_tensorboard("runs/second") as board, train_step_monitor(on_row=board):
+    ...     state = train_step(state)
+    >>> board.logdir
+    'runs/second'
     """
 
     def __init__(self, writer: Any, logdir: str) -> None:
@@ -51,6 +63,19 @@ def to_tensorboard(logdir: str | os.PathLike[str]) -> TensorBoard:
 
     Raises:
       ImportError: without tensorboardX.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from flax.training.train_state import TrainState
+    >>> @jax.jit
+    ... def train_step(state):
+    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
+    ...     return state.apply_gradients(grads=grads)
+    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> import pathlib
+    >>> with to_tensorboard("runs/first") as board, train_step_monitor(on_row=board):
+    ...     state = train_step(state)
+    >>> len(list(pathlib.Path("runs/first").glob("events.*")))
+    1
     """
     try:
         from tensorboardX import SummaryWriter  # noqa: PLC0415 # pyright: ignore - an extra
@@ -73,6 +98,20 @@ def to_wandb(run: Run) -> Callable[[Row], None]:
 
     Args:
       run: what `wandb.init()` returns, or anything with its `log(data, step=)`.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from flax.training.train_state import TrainState
+    >>> @jax.jit
+    ... def train_step(state):
+    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
+    ...     return state.apply_gradients(grads=grads)
+    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> class Run:  # as `wandb.init()` returns it
+    ...     def log(self, data, step=None):
+    ...         print(step, round(data["loss"], 3))
+    >>> with train_step_monitor(on_row=to_wandb(Run())):
+    ...     state = train_step(state)
+    0 2.0
     """
 
     def log(row: Row) -> None:

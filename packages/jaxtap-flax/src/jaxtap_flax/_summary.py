@@ -26,6 +26,20 @@ class Summary:
       before: up to 20 rows that led up to it, the bad one last.
       trips: every tripwire that has fired, with how often.
       last: what the last row holds.
+
+    >>> import jax, jax.numpy as jnp, optax
+    >>> from flax.training.train_state import TrainState
+    >>> @jax.jit
+    ... def train_step(state):
+    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
+    ...     return state.apply_gradients(grads=grads)
+    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> with train_step_monitor() as monitor:
+    ...     for _ in range(3):
+    ...         state = train_step(state)
+    >>> summary = monitor.summary()
+    >>> summary.steps, summary.first_bad_step, round(summary.last["loss"], 3)
+    (3, None, 1.845)
     """
 
     steps: int

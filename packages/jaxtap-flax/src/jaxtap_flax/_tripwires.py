@@ -118,6 +118,9 @@ def nonfinite_gradient() -> Tripwire:
     """The gradient is not finite; says in which layer that began, and whether the forward pass still was.
 
     Any element counts, as for `optax.apply_if_finite`.
+
+    >>> nonfinite_gradient().name
+    'nonfinite_gradient'
     """
     return NonFiniteGradient()
 
@@ -128,6 +131,9 @@ def layer_apart(factor: float = 30.0) -> Tripwire:
     Args:
       factor: times the median of all layers' norms; needs at least three layers. 30 is a judgement: norms of common
         initialisers grow as the square root of a layer's size, which seldom differs a thousandfold.
+
+    >>> layer_apart(factor=10.0).factor
+    10.0
     """
     return LayerApart(factor)
 
@@ -138,6 +144,10 @@ def gradient_spike(factor: float = 100.0, window: int = 50) -> Tripwire:
     Args:
       factor: times the median. 100 is a judgement.
       window: over how many steps; at least 10 must have passed. 50 is a judgement.
+
+    >>> bad = gradient_spike(factor=10.0).rule.fresh()
+    >>> [bad(value) for value in [*[1.0] * 10, 50.0]]
+    [False, False, False, False, False, False, False, False, False, False, True]
     """
     says = f"gradient norm {{value:.3g}} is over {factor:g} times its median"
     return OnColumn("gradient_spike", "grad_norm", Spike(factor, window), says)
@@ -149,6 +159,10 @@ def vanishing_gradient(floor: float = 1e-7, steps: int = 20) -> Tripwire:
     Args:
       floor: of its norm. 1e-7, the spacing of float32 numbers at 1, is a judgement.
       steps: in how many steps, one after the other. 20 is a judgement.
+
+    >>> bad = vanishing_gradient(steps=2).rule.fresh()
+    >>> [bad(value) for value in (1.0, 1e-9, 1e-9)]
+    [False, False, True]
     """
     says = f"gradient of {{layer}} vanishes: norm {{value:.2g}} (< {floor:.0e}) for {steps} steps"
     return OnColumn("vanishing_gradient", "grad_norm/*", Often(Outside(low=floor), steps), says)
@@ -162,6 +176,10 @@ def update_ratio_outside(low: float = 1e-7, high: float = 0.1) -> tuple[Tripwire
     Args:
       low: below which, for 20 steps, nothing is learnt. A judgement.
       high: above which a single step rewrites the parameters. A judgement.
+
+    >>> too_large, too_small = update_ratio_outside()
+    >>> too_large.rule.fresh()(0.5), too_large.rule.fresh()(1e-3)
+    (True, False)
     """
     return (
         OnColumn(
@@ -185,13 +203,22 @@ def dead_units(share: float = 0.95, steps: int = 20) -> Tripwire:
     Args:
       share: of zeros. 0.95 is a judgement.
       steps: in how many steps, one after the other. 20 is a judgement.
+
+    >>> bad = dead_units(steps=2).rule.fresh()
+    >>> [bad(value) for value in (1.0, 0.5, 1.0, 1.0)]
+    [False, False, False, True]
     """
     says = f"{{value:.0%}} of what {{row[module]}} returns is zero (> {share:.0%}) for {steps} steps"
     return OnColumn("dead_units", "dead_fraction", Often(Outside(high=share), steps), says)
 
 
 def nonfinite_activation() -> Tripwire:
-    """A module has returned what is not finite: the first one that says so is where it began. Needs activations."""
+    """A module has returned what is not finite: the first one that says so is where it began. Needs activations.
+
+    >>> bad = nonfinite_activation().rule.fresh()
+    >>> [bad(value) for value in (0, 3)]
+    [False, True]
+    """
     says = "{row[module]} has returned {value:.0f} elements that are not finite"
     return OnColumn("nonfinite_activation", "activation_nonfinite", Outside(high=0), says)
 
@@ -201,6 +228,10 @@ def batch_stats_collapse(floor: float = 1e-8) -> Tripwire:
 
     Args:
       floor: of the variance. 1e-8 is a judgement; Flax adds `epsilon`, 1e-5 by default, to it.
+
+    >>> bad = batch_stats_collapse().rule.fresh()
+    >>> [bad(value) for value in (0.5, 1e-12)]
+    [False, True]
     """
     says = f"variance of {{layer}} collapsed: {{value:.2g}} (< {floor:.0e})"
     return OnColumn("batch_stats_collapse", "batch_stats_var/*", Outside(low=floor, nan=True), says)
@@ -212,6 +243,10 @@ def loss_spike(factor: float = 10.0, window: int = 50) -> Tripwire:
     Args:
       factor: times the median. 10 is a judgement.
       window: over how many steps; at least 10 must have passed. 50 is a judgement.
+
+    >>> bad = loss_spike(factor=3.0).rule.fresh()
+    >>> [bad(value) for value in [*[1.0] * 10, 5.0]]
+    [False, False, False, False, False, False, False, False, False, False, True]
     """
     return OnColumn(
         "loss_spike", "loss", Spike(factor, window), f"loss {{value:.3g}} is over {factor:g} times its median"
@@ -219,7 +254,12 @@ def loss_spike(factor: float = 10.0, window: int = 50) -> Tripwire:
 
 
 def loss_not_finite() -> Tripwire:
-    """The loss is NaN or infinite."""
+    """The loss is NaN or infinite.
+
+    >>> bad = loss_not_finite().rule.fresh()
+    >>> [bad(value) for value in (0.3, float("nan"))]
+    [False, True]
+    """
     return OnColumn("loss_not_finite", "loss", NonFinite(), "loss is {value}")
 
 
@@ -229,6 +269,10 @@ def loss_constant(steps: int = 50, relative: float = 1e-6) -> Tripwire:
     Args:
       steps: over how many. 50 is a judgement.
       relative: by which share of itself it must move. 1e-6, some ten spacings of float32, is a judgement.
+
+    >>> bad = loss_constant(steps=3).rule.fresh()
+    >>> [bad(value) for value in (1.0, 0.5, 0.5, 0.5)]
+    [False, False, False, True]
     """
     says = f"loss has not moved for {steps} steps: {{value:.6g}}"
     return OnColumn("loss_constant", "loss", Unchanged(steps, relative), says)
@@ -238,6 +282,9 @@ def tripwires() -> tuple[Tripwire, ...]:
     """The tripwires that `train_step_monitor` has by default. To add one: `[*tripwires(), loss_spike(factor=3)]`.
 
     Of several that fire at one step, the summary names the first of this list.
+
+    >>> [wire.name for wire in tripwires()][:3]
+    ['nonfinite_activation', 'dead_units', 'nonfinite_gradient']
     """
     return (
         nonfinite_activation(),
