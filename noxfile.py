@@ -180,7 +180,7 @@ def clients(session: nox.Session) -> None:
 
 @nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
 def bits(session: nox.Session) -> None:
-    """Test that no bit of the result of 320 random programs moves that meet no condition stated in docs/fidelity.md."""
+    """Test that no bit moves of 320 random programs that meet no condition stated in docs/concepts/bits.md."""
     install(session, "test")
     options = (
         "--import-mode=importlib",

@@ -1,4 +1,4 @@
-"""The stated conditions under which a lens may move a last bit (docs/fidelity.md), found in the plan of a program."""
+"""The conditions under which a lens may move a last bit (docs/concepts/bits.md), found in the plan of a program."""
 
 from __future__ import annotations
 
