@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import jax
+from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
 import jaxtap
 
@@ -44,6 +46,7 @@ html_title = f"jaxtap {release}"
 default_role = "literal"
 
 autodoc_member_order = "bysource"
+napoleon_use_ivar = True
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 
@@ -57,6 +60,7 @@ nb_execution_raise_on_error = True
 # What is copied of an example is the code alone.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_selector = "div:not(.highlight-none) > div.highlight > pre"
 
 # Examples in docstrings use the names of the package they document. What jaxtap prints to stderr is part of the output
 # of an example, and is looked at. What examples write goes into a folder that is thrown away.
@@ -77,3 +81,10 @@ sys.stderr = sys.__stderr__
 os.chdir(_before)
 _folder.cleanup()
 """
+
+
+def setup(app: Sphinx) -> None:
+    # The two forms of `record` differ in two arguments of nearly thirty: one signature says it all.
+    analyzer = ModuleAnalyzer.for_module("jaxtap._api")
+    analyzer.analyze()
+    analyzer.overloads.clear()

@@ -31,7 +31,7 @@ class Trip:
 
     @property
     def layer(self) -> str:
-        """The part of the column after the first `/`: a layer's name; empty for a value of the whole step."""
+        """A layer's name, which is what follows the first `/` in the column; empty for a value of the whole step."""
         return self.column.partition("/")[2]
 
 
