@@ -47,6 +47,20 @@ def test_functions_of_jax_that_are_jitted_are_one_place_outside_of_loops() -> No
     assert [(event.path, event.call) for event in rec.events] == [("sin[0]", 0), ("sin[0]", 1)]
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [lambda: jax.random.gamma(jax.random.key(0), 2.0), lambda: jax.scipy.special.betainc(1.0, 2.0, 0.5)],
+    ids=["gamma", "betainc"],
+)
+def test_a_loop_that_only_lowering_makes_is_none(operation: Any) -> None:
+    def program(x: Any) -> Any:
+        return lax.scan(lambda c, _: (c + operation(), None), x, length=1)[0]
+
+    with tap.record(internals=True) as rec:
+        program(0.0)
+    assert [loop.path for loop in rec.report().loops] == ["scan[0]"]
+
+
 def test_in_a_loop_each_equation_has_its_number() -> None:
     with tap.record(taps=[tap.on("sin")], ops=()) as rec:
         lax.scan(lambda c, _: (jnp.sin(jnp.sin(c)), None), 1.0, length=1)

@@ -174,7 +174,7 @@ def verbose(
       lanes: which lanes of a vmap are sent: an index, a slice or a list of indices of the outermost mapped axis, or a
         tuple with one of these for each mapped axis, outermost first. The others do not leave the device. Loops outside
         of any vmap are sent as ever; an index that an axis does not have chooses nothing of it.
-      internals: also see loops of JAX's own library, as in `jax.random.gamma` and `jax.scipy`. They are counted in
+      internals: also see loops of JAX's own library, as in `jax.random.poisson` and `jax.scipy`. They are counted in
         addresses either way.
       shards: where XLA partitions a program over several devices, let each device send the shard that it has, as an
         event of its own with its `device`; nothing is gathered for it. Without, values are sent whole, once.

@@ -88,7 +88,7 @@ class Site:
       total: trip count, or None.
       treedef: structure of the leaves, or None where it is not known.
       equations: of a mark beside equations, those equations.
-      internal: whether it is a loop of JAX's own library, as in `jax.random.gamma`.
+      internal: whether it is a loop of JAX's own library, as in `jax.random.poisson`.
     """
 
     op: str

@@ -53,17 +53,12 @@ def merges(row: Row, values: Mapping[str, Any]) -> bool:
 class Monitor(Watch):
     """What `train_step_monitor` gives: a context, and what it has seen.
 
-    >>> import jax, jax.numpy as jnp, optax
-    >>> from flax.training.train_state import TrainState
-    >>> @jax.jit
-    ... def train_step(state):
-    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
-    ...     return state.apply_gradients(grads=grads)
-    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> import jax.numpy as jnp, optax
+    >>> params, updates = {"dense": jnp.ones(4)}, {"dense": jnp.full(4, -0.01)}
     >>> with train_step_monitor() as monitor:
-    ...     state = train_step(state)
-    >>> [round(row["loss"], 3) for row in monitor.rows], monitor.trips
-    ([2.0], [])
+    ...     params = optax.apply_updates(params, updates)
+    >>> [(row.step, round(row["update_ratio"], 3)) for row in monitor.rows], monitor.trips
+    ([(0, 0.01)], [])
     """
 
     def __init__(self, plan: Plan, choices: Choices) -> None:

@@ -15,15 +15,10 @@ class TensorBoard:
     Attributes:
       logdir: where the event file is.
 
-    >>> import jax, jax.numpy as jnp, optax
-    >>> from flax.training.train_state import TrainState
-    >>> @jax.jit
-    ... def train_step(state):
-    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
-    ...     return state.apply_gradients(grads=grads)
-    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> import jax.numpy as jnp, optax
+    >>> params, updates = {"dense": jnp.ones(4)}, {"dense": jnp.full(4, -0.01)}
     >>> with to_tensorboard("runs/second") as board, train_step_monitor(on_row=board):
-    ...     state = train_step(state)
+    ...     params = optax.apply_updates(params, updates)
     >>> board.logdir
     'runs/second'
     """
@@ -64,16 +59,11 @@ def to_tensorboard(logdir: str | os.PathLike[str]) -> TensorBoard:
     Raises:
       ImportError: without tensorboardX.
 
-    >>> import jax, jax.numpy as jnp, optax
-    >>> from flax.training.train_state import TrainState
-    >>> @jax.jit
-    ... def train_step(state):
-    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
-    ...     return state.apply_gradients(grads=grads)
-    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> import jax.numpy as jnp, optax
+    >>> params, updates = {"dense": jnp.ones(4)}, {"dense": jnp.full(4, -0.01)}
     >>> import pathlib
     >>> with to_tensorboard("runs/first") as board, train_step_monitor(on_row=board):
-    ...     state = train_step(state)
+    ...     params = optax.apply_updates(params, updates)
     >>> len(list(pathlib.Path("runs/first").glob("events.*")))
     1
     """
@@ -99,19 +89,14 @@ def to_wandb(run: Run) -> Callable[[Row], None]:
     Args:
       run: what `wandb.init()` returns, or anything with its `log(data, step=)`.
 
-    >>> import jax, jax.numpy as jnp, optax
-    >>> from flax.training.train_state import TrainState
-    >>> @jax.jit
-    ... def train_step(state):
-    ...     loss, grads = jax.value_and_grad(lambda p: jnp.sum(p["dense"]["w"] ** 2))(state.params)
-    ...     return state.apply_gradients(grads=grads)
-    >>> state = TrainState.create(apply_fn=None, params={"dense": {"w": jnp.ones(2)}}, tx=optax.sgd(0.01))
+    >>> import jax.numpy as jnp, optax
+    >>> params, updates = {"dense": jnp.ones(4)}, {"dense": jnp.full(4, -0.01)}
     >>> class Run:  # as `wandb.init()` returns it
     ...     def log(self, data, step=None):
-    ...         print(step, round(data["loss"], 3))
+    ...         print(step, round(data["update_norm"], 3))
     >>> with train_step_monitor(on_row=to_wandb(Run())):
-    ...     state = train_step(state)
-    0 2.0
+    ...     params = optax.apply_updates(params, updates)
+    0 0.02
     """
 
     def log(row: Row) -> None:
