@@ -32,6 +32,7 @@ class CoreFiles(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         lines: list[str] = []
         for path in sorted(CORE.glob("_[a-z]*.py")):
+            self.env.note_dependency(str(path))
             said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
             if said:
                 lines.append(f"- `{path.name}`: {said.splitlines()[0]}")

@@ -21,9 +21,6 @@ logger = logging.getLogger(__name__)
 
 TESTS = Path(__file__).parents[2] / "tests"
 
-# Files of tests that the pages of this build name.
-_named: set[str] = set()
-
 
 def line_of(path: Path, function: str) -> int | None:
     """The line on which a file defines a function; None if it does not."""
@@ -51,7 +48,8 @@ class TestRole(SphinxRole):
         builder = self.env.app.builder
         if builder.format != "html":
             return [code], []
-        _named.add(file)
+        self.env.note_dependency(str(TESTS / file))
+        self.env.metadata[self.env.docname].setdefault("tests", set()).add(file)
         up = "../" * self.env.docname.count("/")
         link = nodes.reference("", "", code, refuri=f"{up}{page_of(file)}.html#line-{line}", internal=True)
         return [link], []
@@ -60,7 +58,8 @@ class TestRole(SphinxRole):
 def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """A page for each file that holds a test that is named."""
     formatter = HtmlFormatter(linenos="inline", lineanchors="line", anchorlinenos=False, wrapcode=True)
-    for file in sorted(_named):
+    named: set[str] = set().union(*(meta.get("tests", ()) for meta in app.env.metadata.values()))
+    for file in sorted(named):
         code = highlight((TESTS / file).read_text(encoding="utf-8"), PythonLexer(), formatter)
         title = html.escape(f"tests/{file}")
         body = f'<h1>{title}</h1><div class="highlight-python notranslate">{code}</div>'
@@ -70,4 +69,4 @@ def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("test", TestRole())
     app.connect("html-collect-pages", pages)
-    return {"parallel_read_safe": False, "parallel_write_safe": True}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
