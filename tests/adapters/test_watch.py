@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from adapters import toolbox
 from adapters.toolbox import Faster, Stepper, in_python, in_scan, start, train_step
 
 import jaxtap as tap
-from jaxtap.internal import Patch, Row
+from jaxtap.internal import Patch, Row, Trip, Watching
 
 
 def expected(count: int = 5) -> list[dict[str, float]]:
@@ -187,6 +189,32 @@ def test_tripwires_say_where_and_when_and_once(capfd: Any) -> None:
         rf"\[tap\] FAIL scan\[0\] {small}/12 lane \(0,\): weights 0\.4\d+ are small \(< 0\.5\)", lines[1]
     )
     assert len(lines) == 2 == len(seen.trips) and [trip.tripwire for trip in seen.trips] == ["finite", "small"]
+
+
+@dataclasses.dataclass(frozen=True)
+class OneLater:
+    """Tells of a step when the next one is there, as what compares several series must."""
+
+    name: str = "one_later"
+
+    def start(self) -> Watching:
+        before: list[Row] = []
+
+        def look(row: Row) -> Iterator[Trip]:
+            if row.step == 2:
+                yield Trip(self.name, "told of one step later", before[-1])
+            before.append(row)
+
+        return look
+
+    def at_once(self, values: Any) -> Any:
+        return None
+
+
+def test_the_line_names_the_step_that_is_told_of(capfd: Any) -> None:
+    with toolbox.watch([OneLater()]):
+        in_scan()
+    assert capfd.readouterr().err == "[tap] FAIL scan[0] 1/5: told of one step later\n"
 
 
 def test_capacity_and_callbacks() -> None:
