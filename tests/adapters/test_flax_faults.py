@@ -13,6 +13,7 @@ import pytest
 from adapters.networks import BATCH, MLP, State, batches, cross_entropy
 
 import jaxtap_flax
+from jaxtap.internal import Row
 
 pytestmark = pytest.mark.usefixtures("promotion")
 
@@ -293,3 +294,13 @@ def test_a_collapsed_batch_norm_and_a_loss_that_stands_still() -> None:
     found = {trip.tripwire: (trip.row.step, trip.layer) for trip in monitor.trips}
     assert found["batch_stats_collapse"] == (0, "BatchNorm_0") and found["loss_constant"] == (49, "")
     assert found["update_too_small"] == (19, "")
+
+
+def test_the_gradient_of_one_layer_that_the_whole_hides() -> None:
+    look = jaxtap_flax.layer_gradient_spike().start()
+    norms = [
+        {"grad_norm": 10.0, "grad_norm/Dense_0": 10.0, "grad_norm/Dense_1": 0.1 if i < 12 else 2.0} for i in range(14)
+    ]
+    rows = [Row("scan[0]", step, 14, (), (), 0, 0.0, values) for step, values in enumerate(norms)]
+    found = [(trip.row.step, trip.layer, trip.message) for row in rows for trip in look(row)]
+    assert found == [(12, "Dense_1", "gradient of Dense_1 is over 10 times its median: norm 2")]

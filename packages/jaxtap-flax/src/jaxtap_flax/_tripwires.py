@@ -153,6 +153,19 @@ def gradient_spike(factor: float = 100.0, window: int = 50) -> Tripwire:
     return OnColumn("gradient_spike", "grad_norm", Spike(factor, window), says)
 
 
+def layer_gradient_spike(factor: float = 10.0, window: int = 50) -> Tripwire:
+    """The gradient of one layer is far above its own running median, which that of the whole may hide.
+
+    It is not among the defaults: layers that are seldom used, such as embeddings, spike by themselves.
+
+    Args:
+      factor: times the median. 10 is a judgement.
+      window: over how many steps; at least 10 must have passed. 50 is a judgement.
+    """
+    says = f"gradient of {{layer}} is over {factor:g} times its median: norm {{value:.3g}}"
+    return OnColumn("layer_gradient_spike", "grad_norm/*", Spike(factor, window), says)
+
+
 def vanishing_gradient(floor: float = 1e-7, steps: int = 20) -> Tripwire:
     """A layer's gradient is next to nothing, step after step.
 
