@@ -68,6 +68,7 @@ if release(OWN_PYTHON) > release(PYTHONS[-1]):
     PYTHONS.append(OWN_PYTHON)
 FOUND = [python for python in PYTHONS if find(python)]
 NEWEST = FOUND[-1] if FOUND else PYTHONS[-1]
+DEMO = ["eight_schools"]
 FLOOR = next(python for python in PYTHONS if JAX_FOR_PYTHON.get(python) == "jax-floor")
 
 
@@ -101,9 +102,22 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session(python=NEWEST, requires=["wheels"])
 def demo(session: nox.Session) -> None:
-    """Hold the lens over BlackJAX's warmup and NUTS on the eight-schools data."""
+    """Run the eight-schools demo, or one named after `--`, as in `nox -s demo -- stuck_chain`; `all` runs every one."""
     install(session, "demo")
-    session.run("python", "demo/eight_schools.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+    names = sorted(path.stem for path in (ROOT / "demo").glob("*.py") if "main(" in path.read_text(encoding="utf-8"))
+    name, *options = session.posargs if session.posargs and session.posargs[0][0] != "-" else DEMO + session.posargs
+    if name not in (*names, "all"):
+        session.error(f"there is no demo {name!r}; there are {', '.join(names)}, and all.")
+    for each in names if name == "all" else [name]:
+        session.run("python", f"demo/{each}.py", *options, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
+def demos(session: nox.Session) -> None:
+    """Test that every demo finds what it says it does; what follows `--` goes to pytest."""
+    install(session, "test")
+    options = ("--import-mode=importlib", "--numprocesses=auto", "--override-ini=addopts=")
+    session.run("pytest", *options, "tests/demo", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
 
 
 @nox.session(python=PYTHONS, requires=["wheels"])

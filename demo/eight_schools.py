@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import diagnosis
 import jax
 import numpy as np
-import program
+from schools import diagnosis, program
+from telling import heading
 
 import jaxtap as tap
 
@@ -67,10 +68,6 @@ class Live:
         return f"{early} of the warm-up's {len(lines)} lines were printed before its last step had reached the host."
 
 
-def heading(text: str) -> None:
-    print(f"\n{text}\n{'-' * len(text)}")
-
-
 def differing(bare: Any, seen: Any) -> tuple[list[str], int]:
     """The arrays of a result that are not the same in each bit, and how many arrays there are."""
     pairs = list(zip(jax.tree_util.tree_leaves_with_path(bare), jax.tree.leaves(seen), strict=True))
@@ -108,12 +105,12 @@ def head(rec: tap.FlightRecorder) -> str:
     return first.to_string(line_width=100, float_format="%.4g")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="seed of the sampler (default: 0)")
     parser.add_argument("--num-warmup", type=int, default=1000, help="warm-up steps (default: 1000, as BlackJAX's)")
     parser.add_argument("--no-plot", action="store_true", help="write no picture")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.num_warmup < 20:
         parser.error("--num-warmup must be at least 20: with fewer, BlackJAX adapts in a single window")
     estimates, errors = program.load(HERE / "eight_schools.csv")
@@ -152,10 +149,20 @@ def main() -> None:
     say_what_was_seen(rec.report())
 
     if not options.no_plot:
-        import plot  # noqa: PLC0415 - --no-plot does without matplotlib
+        from schools import plot  # noqa: PLC0415 - pyplot takes a while
 
         plot.draw(warmup, sampling, PLOT)
         print(f"\nPicture: {PLOT.relative_to(Path.cwd()) if PLOT.is_relative_to(Path.cwd()) else PLOT}")
+
+    _, draws_begin = diagnosis.standstill(sampling)
+    return {
+        "paths": [loop.path for loop in rec.report().loops if loop.selected],
+        "steps": {WARMUP: len(warmup), SAMPLING: len(sampling)},
+        "differing": differing(bare, seen)[0],
+        "divergent": int(sampling["is_divergent"].sum()),
+        "divergent in the neck": int((sampling["is_divergent"] & diagnosis.low_tau(sampling)).sum()),
+        "stands still from": draws_begin,
+    }
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import diagnosis
 import matplotlib
 import pandas as pd
+from schools import diagnosis
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
