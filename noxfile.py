@@ -107,7 +107,7 @@ def demo(session: nox.Session) -> None:
     names = sorted(path.stem for path in (ROOT / "demo").glob("*.py") if "main(" in path.read_text(encoding="utf-8"))
     name, *options = session.posargs if session.posargs and session.posargs[0][0] != "-" else DEMO + session.posargs
     if name not in (*names, "all"):
-        session.error(f"there is no demo {name!r}; there are {', '.join(names)}, and all.")
+        session.error(f"there is no demo {name!r}; there are {', '.join(names)}, and all")
     for each in names if name == "all" else [name]:
         session.run("python", f"demo/{each}.py", *options, env={"JAX_PLATFORMS": "cpu"})
 

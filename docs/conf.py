@@ -56,6 +56,8 @@ myst_substitutions = figures.substitutions()
 
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
+# Each line of an alert is written by itself; a page shows them together.
+nb_merge_streams = True
 
 # What is copied of an example is the code alone.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
