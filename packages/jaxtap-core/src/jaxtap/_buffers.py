@@ -264,6 +264,12 @@ def sends(eqn: Any) -> bool:
     return eqn.primitive is emit_p or any(sends(each) for sub in subjaxprs(eqn) for each in inner(sub).eqns)
 
 
+def calls_host(eqn: Any) -> bool:
+    """Whether an equation calls the host for anything but to send events, or holds one that does."""
+    own = eqn.primitive.name.endswith("callback") or eqn.primitive.name in ("debug_print", "infeed", "outfeed")
+    return own or any(calls_host(each) for sub in subjaxprs(eqn) for each in inner(sub).eqns)
+
+
 def _runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     """The equations in runs that send nothing, and one by one where they send."""
     found: list[tuple[bool, list[Any]]] = []
@@ -332,7 +338,10 @@ def _outside(closed: Any, args: Sequence[Any]) -> list[Any]:
         if not eqns_send or not _buffered(eqn) or eqn.primitive is emit_p:
             advance(jaxpr, eqns, values)
             continue
-        if eqn.primitive is while_p:
+        if eqn.primitive is while_p and calls_host(eqn):
+            # What it calls may fail, and end the program: what led up to that has crossed by then.
+            outs = eqn.primitive.bind(*operands, **eqn.params)
+        elif eqn.primitive is while_p:
             buffers = Buffers.of_loop(eqn)
             outs = buffers.loop(eqn, operands, buffers.empty(), outermost=True)[0]
         elif eqn.primitive is cond_p:
