@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxtap._chunks import Chunk, joined, stacked, timed
@@ -58,23 +58,31 @@ class Arrivals:
         self.nbytes = 0
         gathered = _Gathered()
         take = self._raw.popleft
+        last, add = None, None
         while self._raw:
             first, now = take(), take()
-            if isinstance(first, list):
-                # Where much comes at once there is no need to copy it once more.
-                much = sum(map(len, first)) >= _FEW_ROWS
-                if much:
+            if first is not last or add is None:
+                last, add = first, None
+                if isinstance(first, list):
+                    yield from _flush(gathered, first, now)
+                    continue
+                if isinstance(first, RingEntry) or not isinstance(first, (Entry, PointEntry)):
                     yield from gathered.given_up()
-                gathered.add_flush(first, now)
-                if much:
-                    yield from gathered.given_up()
-            else:
-                arrays = [take() for _ in range(take())]
-                if isinstance(first, (Entry, PointEntry)) and not isinstance(first, RingEntry):
-                    gathered.add(first, now, arrays)
-                else:
-                    yield from gathered.given_up()
-                    yield (first, now, len(arrays), *arrays)
+                    count = take()
+                    yield (first, now, count, *(take() for _ in range(count)))
+                    continue
+                add = gathered.adder(first)
+            add(now, [take() for _ in range(take())])
+        yield from gathered.given_up()
+
+
+def _flush(gathered: _Gathered, chunks: list[Chunk], now: float) -> Iterator[list[Chunk]]:
+    """Gather all that came with a flush. Where that is much there is no need to copy it once more."""
+    much = sum(map(len, chunks)) >= _FEW_ROWS
+    if much:
+        yield from gathered.given_up()
+    gathered.add_flush(chunks, now)
+    if much:
         yield from gathered.given_up()
 
 
@@ -89,13 +97,17 @@ class _Gathered:
         self._chunks: dict[Any, list[Chunk]] = {}
         self._rows = 0
 
-    def add(self, entry: Any, now: float, arrays: list[Any]) -> None:
-        """A single crossing."""
+    def adder(self, entry: Any) -> Callable[[float, list[Any]], None]:
+        """What takes single crossings of one entry, one after the other."""
         crossings, order, times = self._singles.setdefault(entry, ([], [], []))
-        crossings.append(arrays)
-        order.append(self._rows)
-        times.append(now)
-        self._rows += 1
+
+        def add(now: float, arrays: list[Any]) -> None:
+            crossings.append(arrays)
+            order.append(self._rows)
+            times.append(now)
+            self._rows += 1
+
+        return add
 
     def add_flush(self, chunks: list[Chunk], now: float) -> None:
         """All that came with a flush."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jaxtap._emit import Entry, PointEntry
-from jaxtap._unpack import unpack, unpack_point
 
 
 @dataclasses.dataclass
@@ -96,24 +95,28 @@ def stacked(entry: Entry | PointEntry, crossings: Sequence[Any], order: Sequence
       order: their places among others.
       times: when they arrived.
     """
+    columns: list[Any] = list(zip(*crossings, strict=True))
+    n = len(crossings)
     if isinstance(entry, Entry):
-        rows = [unpack(entry, arrays) for arrays in crossings]
-        counts, outer, masks, events, payloads = zip(*rows, strict=True)
-        depth = entry.num_outer
+        counts, depth = _integers(columns.pop(0)), entry.num_outer
     else:
-        points = [unpack_point(entry, arrays) for arrays in crossings]
-        outer, masks, payloads = zip(*points, strict=True)
-        counts, events, depth = (0,) * len(points), (None,), entry.num_steps
+        counts, depth = np.zeros(n, np.int32), entry.num_steps
+    outer = [_integers(column) for column in columns[:depth]]
+    del columns[:depth]
     return Chunk(
         entry=entry,
-        counts=np.array(counts, np.int32),
-        outer=np.array(outer, np.int32).reshape(len(counts), depth),
-        mask=None if masks[0] is None else np.stack(masks),
-        events=None if events[0] is None else np.array(events),
-        arrays=[_stack(column) for column in zip(*payloads, strict=True)],
+        counts=counts,
+        outer=np.stack(outer, axis=1) if outer else np.empty((n, 0), np.int32),
+        mask=_stack(columns.pop(0)) if entry.masked else None,
+        events=_integers(columns.pop(0)) if entry.masked and isinstance(entry, Entry) else None,
+        arrays=[_stack(column) for column in columns],
         order=np.array(order),
         times=np.array(times),
     )
+
+
+def _integers(column: Sequence[Any]) -> np.ndarray:
+    return np.fromiter(map(int, column), np.int32, len(column))
 
 
 def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:

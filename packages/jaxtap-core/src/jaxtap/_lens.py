@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -123,15 +123,16 @@ class Lens:
         """A crossing: its host end, the time, how many arrays were sent, and those."""
         if self.is_told:
             self._arrivals.put(raw)
-            self._have_taken(lambda: _is_last(raw[0], np.array(raw[3])))
+            if self._calls_user or self._arrivals.nbytes > MOST_BYTES:
+                self._have_taken(((raw[0], raw[3]),))
 
     def take_chunks(self, chunks: list[Chunk], now: float) -> None:
         """All that one flush brought, at a time in seconds since the epoch."""
         if self.is_told:
             self._arrivals.put_chunks(chunks, now)
-            self._have_taken(lambda: any(_is_last(chunk.entry, chunk.counts) for chunk in chunks))
+            self._have_taken((chunk.entry, chunk.counts) for chunk in chunks)
 
-    def _have_taken(self, is_last: Callable[[], bool]) -> None:
+    def _have_taken(self, counts: Iterable[tuple[Any, Any]]) -> None:
         """Something has come. Where no user function waits for it, no one looks at it before someone asks."""
         if self._arrivals.nbytes > MOST_BYTES:
             self.digest()
@@ -141,7 +142,7 @@ class Lens:
         if self._teller.behind:
             self._teller.wait()
         # As with a callback of JAX's own, what was sent has been told when the program's result is there.
-        if self._patient and is_last():
+        if self._patient and any(_is_last(entry, np.asarray(count)) for entry, count in counts):
             self._patient = router.catch_up()
 
     def digest(self) -> None:

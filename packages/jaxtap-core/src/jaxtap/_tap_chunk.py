@@ -64,12 +64,14 @@ class TapChunk:
       arrays: leaves as they were sent, each (n, ...); jaxtap's own. See `values`.
 
     >>> import jax, jax.numpy as jnp
-    >>> class Printer:
+    >>> class Totals:
+    ...     seen = []
     ...     def write(self, chunk):
-    ...         print(chunk.path, chunk.steps.tolist(), chunk.values["total"].tolist())
-    >>> with record(select="total", on_step=Printer()):
+    ...         self.seen += zip(chunk.steps.tolist(), chunk.values["total"].tolist())
+    >>> with record(select="total", on_step=Totals()):
     ...     result = jax.lax.scan(lambda total, x: (total + x, None), 0.0, jnp.ones(3))
-    scan[0] [0, 1, 2] [1.0, 2.0, 3.0]
+    >>> Totals.seen
+    [(0, 1.0), (1, 2.0), (2, 3.0)]
     """
 
     path: str

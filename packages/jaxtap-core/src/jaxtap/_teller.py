@@ -107,7 +107,7 @@ class Teller:
 
     def wait(self) -> None:
         """On a thread of the program: wait until user functions have caught up, unless not one of them returns."""
-        if router.is_own():
+        if self._drops or router.is_own():
             return
         start, told, seen_at = time.monotonic(), self._told, time.monotonic()
         lost = 0
