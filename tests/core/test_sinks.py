@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from core.flushes import flushed, story
 from jax import lax
@@ -129,6 +133,23 @@ def test_a_sink_may_run_jax() -> None:
     with tap.record(select="a", on_step=Sums()) as rec:
         nested(1.0)
     assert sum(seen) == pytest.approx(rec.df()["a"].sum())
+
+
+def test_the_recipe_for_parquet(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    guide = Path(__file__).parents[2] / "docs" / "guide.md"
+    (recipe,) = re.findall(r"```python\n(class ParquetFolder.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {"pathlib": pathlib, "pd": pd}
+    exec(recipe, names)
+    sink = names["ParquetFolder"](tmp_path / "run")
+    with tap.record(on_step=sink, select=["a", "b"], max_depth=0, marks=[]) as rec:
+        nested(1.0)
+    table, expected = pd.read_parquet(tmp_path / "run"), rec.df()
+    for name in ("path", "step", "call", "time", "c['a']"):
+        assert table[name].tolist() == expected[name].tolist()
+    assert [leaf.tolist() for leaf in table["c['b']"]] == [leaf.tolist() for leaf in expected["c['b']"]]
+    rec.df().drop(columns=["total", "lane", "outer"]).to_parquet(tmp_path / "run.parquet")
+    assert pd.read_parquet(tmp_path / "run.parquet")["step"].tolist() == expected["step"].tolist()
 
 
 # --- Functions that cannot keep up ---------------------------------------------------------------------------
