@@ -42,6 +42,11 @@ def reading(measured: Measured) -> float:
     return measured["read_s"] / measured["events"] * 1e6
 
 
+def per_second(measured: Measured) -> float:
+    """Events in a second."""
+    return measured["events"] / measured["written_s"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
     """A row of the table.
@@ -137,11 +142,22 @@ CASES = (
         "memory",
         3,
         (
-            Row("memory of a recorded scalar event", "bytes", lambda measured: measured["kept_bytes"]),
+            Row("memory of a recorded scalar event", "bytes", lambda measured: measured["kept_bytes"], 40.0),
             Row("the same, once it was read", "bytes", lambda measured: measured["read_bytes"]),
         ),
         fresh=True,
     ),
+    Case(
+        "table",
+        3,
+        (
+            Row("`df()` of 10 million scalar events", "s", lambda measured: measured["df_s"], 2.0),
+            Row("memory of these", "MB", lambda measured: measured["kept_bytes"] / 1e6, 400.0),
+        ),
+        fresh=True,
+        alone=True,
+    ),
+    Case("jsonl", 5, (Row("events that a `JSONLWriter` writes", "events/s", per_second),), alone=True),
     first_call("tiny", 9, "8-float scan", is_tiny=True),
     first_call("nested", 7, "sampler-like nest", is_tiny=True),
     first_call("network", 5, "unrolled network in a scan", is_tiny=False),

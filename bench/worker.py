@@ -154,6 +154,42 @@ def memory() -> Iterator[Result]:
     yield {"kept_bytes": kept / events, "read_bytes": (resident_bytes() - before) / events, "events": events}
 
 
+def table() -> Iterator[Result]:
+    """A table of many scalar events, and the memory that they take."""
+    f, args = programs.counted_loop()
+    g, recorder = tap.record(f, select=lambda leaves: leaves[0])
+    lens = jax.jit(g)
+    timed(lens, (*args, 10))
+    recorder.df()
+    clear(recorder)
+    gc.collect()
+    before = resident_bytes()
+    for _ in range(10):
+        timed(lens, (*args, 1_000_000))
+    events = len(recorder.events)
+    gc.collect()
+    kept = resident_bytes() - before
+    start = time.perf_counter()
+    rows = len(recorder.df())
+    assert rows == events == 10_000_000
+    yield {"df_s": time.perf_counter() - start, "kept_bytes": kept, "events": events}
+
+
+def written(program: programs.Program, events: int) -> Iterator[Result]:
+    """Recording a program to a file, until the last event is in the file."""
+    f, args = program
+    with tempfile.TemporaryDirectory() as folder, tap.JSONLWriter(Path(folder, "events.jsonl")) as writer:
+        lens = jax.jit(tap.verbose(f, on_step=writer))
+        timed(lens, args)
+        while True:
+            until = writer.written + events
+            start = time.perf_counter()
+            timed(lens, args)
+            while writer.written < until:
+                time.sleep(0.001)
+            yield {"written_s": time.perf_counter() - start, "events": events}
+
+
 CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "scan": lambda: steady(programs.tiny_scan(5_000)),
     "scan-vmap-8": lambda: steady(programs.tiny_scan(1_000, lanes=8)),
@@ -166,6 +202,8 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "watch-state": lambda: watching(programs.matrix_steps(1_000), tap.watch_nan(), steps=1_000),
     "debug-nans": lambda: debug_nans(programs.matrix_steps(1_000), 1_000),
     "memory": memory,
+    "table": table,
+    "jsonl": lambda: written(programs.tiny_scan(50_000), 50_000),
 }
 
 FIRST_CALLS: dict[str, tuple[Callable[[], programs.Program], dict[str, Any]]] = {
