@@ -22,6 +22,13 @@ PACKAGES = ("jaxtap-core", "jaxtap-blackjax", "jaxtap-flax", "jaxtap-optax")
 DIST = ROOT / "dist"
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 JAX_FOR_PYTHON: dict[str, str] = PYPROJECT["tool"]["jaxtap"]["jax-for-python"]
+NIGHTLY = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax-public-nightly-artifacts-registry/simple/"
+# Tests that say something of an installed wheel, and need nothing else of the repository.
+OUTSIDE = (
+    *("tests/core/test_every_step.py", "tests/core/test_recorder.py", "tests/core/test_nothing_left.py"),
+    *("tests/core/test_lifetimes.py", "tests/adapters/test_optax.py", "tests/adapters/test_flax_training.py"),
+    "tests/adapters/test_blackjax_selectors.py",
+)
 OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -81,10 +88,10 @@ def jax_for(session: nox.Session) -> str:
     return JAX_FOR_PYTHON.get(str(session.python), "jax-newest")
 
 
-def install(session: nox.Session, *groups: str) -> None:
-    """Install the wheels that `wheels` has built, the JAX for this Python, and the groups."""
+def install(session: nox.Session, *groups: str, jax: tuple[str, ...] | None = None) -> None:
+    """Install the wheels that `wheels` has built, the JAX for this Python or another, and the groups."""
     wheels = sorted(map(str, DIST.glob("*.whl")))
-    session.install(*wheels, *group(jax_for(session), *groups))
+    session.install(*wheels, *(group(jax_for(session)) if jax is None else jax), *group(*groups))
     # pip leaves an installed wheel of the same version alone, whatever is in the new one.
     session.install("--force-reinstall", "--no-deps", *wheels)
 
@@ -210,3 +217,48 @@ def fidelity(session: nox.Session) -> None:
     """Count how often a lens moves a bit, over 5,000 random programs or as many as is said after `--`."""
     install(session, "test")
     session.run("python", "-m", "fidelity", *session.posargs, env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": "tests"})
+
+
+@nox.session(python=NEWEST, requires=["wheels"])
+def nightly(session: nox.Session) -> None:
+    """Run the tests on last night's JAX."""
+    install(session, "test", jax=("--pre", "--extra-index-url", NIGHTLY, "jax", "jaxlib"))
+    session.run("pytest", "--numprocesses=auto", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=sorted({FLOOR, NEWEST}, key=release), requires=["wheels"])
+def faults(session: nox.Session) -> None:
+    """Try signals, kills, full disks, forks and failing functions many times, at random moments."""
+    install(session, "test")
+    session.run("python", "-m", "faults", *session.posargs, env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": "tests"})
+
+
+@nox.session(python=NEWEST, requires=["wheels"])
+def soak(session: nox.Session) -> None:
+    """Record 10^8 events and open 10^4 lenses, or as many as is said after `--`: memory stays flat, nothing is left."""
+    install(session)
+    session.run("python", "bench/soak.py", *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+
+
+@nox.session(python=NEWEST, requires=["wheels"], name="release-check")
+def release_check(session: nox.Session) -> None:
+    """Check wheels, metadata, links and changelog, and test the wheels where there is no repository."""
+    install(session, "test", "release")
+    wheels = sorted(map(str, DIST.glob("*.whl")))
+    session.run("python", "release/check.py", str(DIST))
+    session.run("twine", "check", "--strict", *map(str, sorted(DIST.iterdir())))
+    # W009: the core's wheel holds the command's package beside its own, on purpose.
+    session.run("check-wheel-contents", "--ignore", "W009", *wheels)
+    folder = Path(session.create_tmp())
+    shutil.copytree(ROOT / "tests", folder / "tests", dirs_exist_ok=True)
+    options = (
+        "-W",
+        "error",
+        "--rootdir=.",
+        "--config-file=/dev/null",
+        "--import-mode=importlib",
+        "-o",
+        "pythonpath=tests",
+    )
+    with session.chdir(folder):
+        session.run("pytest", *options, *OUTSIDE, *session.posargs, env={"JAX_PLATFORMS": "cpu"})

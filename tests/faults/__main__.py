@@ -29,7 +29,7 @@ from run import facts  # noqa: E402 - found only now
 def tried(name: str, most: int, seed: int) -> dict[str, Any]:
     """What came of a fault."""
     fault, start = FAULTS[name], time.perf_counter()
-    row: dict[str, Any] = {"name": name, "what": fault.what, "asked": min(fault.times, most)}
+    row: dict[str, Any] = {"name": name, "what": fault.what, "asked": min(fault.times, most), "date": facts()["date"]}
     try:
         outcome = fault.trial(row["asked"], random.Random(f"{name}{seed}"))
         row |= {"tried": outcome.tried, "lost": outcome.lost, "figures": outcome.figures}
@@ -40,6 +40,18 @@ def tried(name: str, most: int, seed: int) -> dict[str, Any]:
     row["seconds"] = round(time.perf_counter() - start, 1)
     print(json.dumps(row), flush=True)
     return row
+
+
+def write(folder: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write the rows, and keep those of other faults that are there from before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"faults-py{sys.version_info.major}.{sys.version_info.minor}-jax{version('jax')}.json"
+    if path.exists():
+        before = json.loads(path.read_text())
+        known = {row["name"]: {"date": before["facts"]["date"]} | row for row in before["rows"]}
+        rows = list((known | {row["name"]: row for row in rows}).values())
+    rows.sort(key=lambda row: list(FAULTS).index(row["name"]))
+    path.write_text(json.dumps({"facts": about, "rows": rows}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -57,9 +69,7 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         rows = list(pool.map(lambda name: tried(name, options.most, options.seed), options.only))
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        stem = f"faults-py{sys.version_info.major}.{sys.version_info.minor}-jax{version('jax')}.json"
-        (options.out / stem).write_text(json.dumps({"facts": about, "rows": rows}, indent=1) + "\n")
+        write(options.out, about, rows)
     return 1 if any("failed" in row for row in rows) else 0
 
 

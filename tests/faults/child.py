@@ -60,12 +60,9 @@ def heard(process_says: str, **more: Any) -> None:
 # --- Signals ----------------------------------------------------------------------------------------------------------
 
 
-class Terminated(Exception):
-    """What a program makes of SIGTERM that wants to end in order."""
-
-
 def terminate(*_: Any) -> None:
-    raise Terminated
+    """What a program makes of SIGTERM that wants to end in order."""
+    raise SystemExit(143)
 
 
 def interrupted(folder: str, tries: str) -> None:
@@ -82,7 +79,7 @@ def interrupted(folder: str, tries: str) -> None:
                     assert bits() == bare
                 assert len(rec.events) == STEPS
                 runs += 1
-        except (KeyboardInterrupt, Terminated) as error:
+        except (KeyboardInterrupt, SystemExit) as error:
             signalled, kind = time.time(), type(error).__name__
         steps = [event.step for event in rec.events]
         lost = (steps[-1] + 1 if steps else 0) - len(set(steps))

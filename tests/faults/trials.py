@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -53,27 +54,53 @@ class Child:
     def __init__(self, name: str, *arguments: object, **options: Any) -> None:
         command = [sys.executable, "-W", "error", str(CHILD), name, *map(str, arguments)]
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=environment | {"PYTHONFAULTHANDLER": "1"},
+            **options,
         )
+        self._said = b""
+
+    def has_said(self, seconds: float) -> bool:
+        """Whether there is a line to hear, or none will come, after waiting so long at most."""
+        assert self.process.stdout is not None
+        end = time.monotonic() + seconds
+        while b"\n" not in self._said:
+            if not select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))[0]:
+                return False
+            found = os.read(self.process.stdout.fileno(), 4096)
+            self._said += found
+            if not found:
+                return True
+        return True
 
     def heard(self, says: str) -> dict[str, Any]:
         """The next line of the child, which says this."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
+        if not self.has_said(LIMIT_S) or not self._said:
             raise AssertionError(self.ended())
+        line, _, self._said = self._said.partition(b"\n")
         found = json.loads(line)
         assert found["says"] == says, found
         return found
 
     def ended(self, status: int | None = None) -> str:
         """Wait for its end; what it has said on stderr."""
+        hangs = False
         try:
-            _, errors = self.process.communicate(timeout=LIMIT_S)
+            self.process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError(f"the child hangs: {self.process.communicate()[1]}") from None
+            hangs = True
+            self.process.send_signal(signal.SIGABRT)  # it tells where it is
+            self.process.wait()
+        self._errors.seek(0)
+        errors = self._errors.read().decode(errors="replace")
+        self._errors.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        assert not hangs, f"the child hangs: {errors}"
         assert status is None or self.process.returncode == status, (self.process.returncode, errors)
         return errors
 
@@ -144,16 +171,11 @@ def interrupts(number: signal.Signals, kind: str) -> Callable[[int, random.Rando
 
 def press_until_heard(child: Child, number: signal.Signals) -> int:
     """Send a signal; again if Python has dropped the exception where nothing can catch it, as in a finalizer."""
-    import selectors  # noqa: PLC0415 - POSIX
-
-    assert child.process.stdout is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(child.process.stdout, selectors.EVENT_READ)
-        for again in range(30):
-            child.process.send_signal(number)
-            if selector.select(3.0):
-                return again
-    child.process.kill()
+    for again in range(3):
+        child.process.send_signal(number)
+        if child.has_said(30.0):
+            return again
+    child.process.send_signal(signal.SIGABRT)
     raise AssertionError(f"the child does not heed a signal: {child.ended()}")
 
 
@@ -298,7 +320,7 @@ class Fault:
 
 FAULTS = {
     "interrupt": Fault("SIGINT at a random moment", interrupts(signal.SIGINT, "KeyboardInterrupt"), 100, 3),
-    "terminate": Fault("SIGTERM made an exception by the program", interrupts(signal.SIGTERM, "Terminated"), 50, 0),
+    "terminate": Fault("SIGTERM, made SystemExit by the program", interrupts(signal.SIGTERM, "SystemExit"), 50, 0),
     "terminated": Fault("SIGTERM that ends the process", killed(signal.SIGTERM), 50, 0),
     "killed": Fault("kill -9", killed(signal.SIGKILL), 50),
     "exit": Fault("interpreter exit with events under way: at the end, by SystemExit, in a thread", exits, 12),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 from collections.abc import Generator
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 _OURS = (os.path.dirname(__file__), os.path.dirname(np.__file__))
+_INTERRUPT = re.compile(r"^(KeyboardInterrupt|SystemExit)(?:: (.*))?$", re.MULTILINE)
 # What a handler has raised while an event was received, on its way through XLA.
 _under_way: list[BaseException] = []
 
@@ -64,5 +66,9 @@ def give_back(error: BaseException) -> None:
     sent = _under_way.pop() if _under_way else None
     if sent is not None and type(sent).__name__ in str(error):
         raise sent from error
-    if "KeyboardInterrupt" in str(error):
-        raise KeyboardInterrupt from error
+    # It may have come in JAX's own code around the callback; then only its words are there.
+    if found := _INTERRUPT.search(str(error)):
+        kind, words = found.groups()
+        if kind == "KeyboardInterrupt":
+            raise KeyboardInterrupt from error
+        raise SystemExit(int(words) if words and words.isdecimal() else words) from error
