@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nox
@@ -249,16 +250,10 @@ def release_check(session: nox.Session) -> None:
     session.run("twine", "check", "--strict", *map(str, sorted(DIST.iterdir())))
     # W009: the core's wheel holds the command's package beside its own, on purpose.
     session.run("check-wheel-contents", "--ignore", "W009", *wheels)
-    folder = Path(session.create_tmp())
-    shutil.copytree(ROOT / "tests", folder / "tests", dirs_exist_ok=True)
-    options = (
-        "-W",
-        "error",
-        "--rootdir=.",
-        "--config-file=/dev/null",
-        "--import-mode=importlib",
-        "-o",
-        "pythonpath=tests",
-    )
-    with session.chdir(folder):
-        session.run("pytest", *options, *OUTSIDE, *session.posargs, env={"JAX_PLATFORMS": "cpu"})
+    options = ("-W", "error", "--rootdir=.", "--config-file=/dev/null", "--import-mode=importlib")
+    with tempfile.TemporaryDirectory() as name:
+        tests = Path(name, "tests")
+        shutil.copytree(ROOT / "tests", tests, ignore=shutil.ignore_patterns("__pycache__"))
+        with session.chdir(name):
+            env = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(tests)}
+            session.run("pytest", *options, *OUTSIDE, *session.posargs, env=env)

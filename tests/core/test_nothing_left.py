@@ -137,7 +137,9 @@ def test_a_program_that_gives_up_half_way() -> None:
 
 def test_emergency_restore() -> None:
     before, f = hooks(), Counted()
-    tap.record().__enter__()
+    held = tap.record()
+    held.__enter__()
+    assert hooks() != before
     tap.emergency_restore()
     f.call(jnp.ones(3))
     assert hooks() == before and not jax.make_jaxpr(f.call)(jnp.ones(3)).effects

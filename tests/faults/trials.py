@@ -54,7 +54,7 @@ class Child:
     def __init__(self, name: str, *arguments: object, **options: Any) -> None:
         command = [sys.executable, "-W", "error", str(CHILD), name, *map(str, arguments)]
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the child has ended
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

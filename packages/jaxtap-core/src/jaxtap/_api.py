@@ -307,13 +307,13 @@ class Recording:
         return self._recorder
 
     def _open(self) -> None:
-        self._key, self._slot = _active.take_key(self._view)
-        self._lens = Lens(self._view, self._host, self._recorder)
+        lens = Lens(self._view, self._host, self._recorder)
         if self._traces:
-            with_listener(self._lens, self._recorder, self._everywhere)
-        self._key.route(self._lens)
-        self._lens.tapped, self._lens.left_out = self._key.tapped, self._key.left_out
-        self._opening = Opening(self._lens, self._key, self._everywhere)
+            with_listener(lens, self._recorder, self._everywhere)
+        self._key, self._slot = _active.take_key(self._view)
+        lens.tapped, lens.left_out = self._key.tapped, self._key.left_out
+        self._opening, self._lens = Opening(lens, self._key, self._everywhere), lens
+        self._key.route(lens)
         self._opening.open()
 
     def __del__(self) -> None:
