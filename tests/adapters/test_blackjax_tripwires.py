@@ -147,6 +147,37 @@ def test_a_chain_that_cannot_move(capfd: Any) -> None:
     assert summary["per_chain"][0]["divergences"] == 20 and "frozen: scan[0] step 9" in str(summary)
 
 
+def bowl(x: Any) -> Any:
+    return -0.5 * jnp.sum(jnp.square(x))
+
+
+def test_an_energy_that_hardly_moves() -> None:
+    """A chain that begins far out comes in by small steps: its energy drifts, and that is told by BlackJAX's own."""
+    hmc = blackjax.hmc(bowl, 0.02, jnp.ones(30), 2)
+    keys = jax.random.split(jax.random.key(0), 60)
+    with jtb.watch_sampling(tripwires=[jtb.energy_fraction(window=50)]) as seen:
+        _, infos = jax.lax.scan(lambda state, key: hmc.step(key, state), hmc.init(jnp.full(30, 100.0)), keys)
+    energies = np.asarray(infos.energy, np.float64)
+    fractions = [np.mean(np.diff(energies[i - 50 : i]) ** 2) / np.var(energies[i - 50 : i]) for i in range(50, 61)]
+    assert max(fractions) < 0.3
+    assert [(trip.tripwire, trip.row.step) for trip in seen.trips] == [("energy_fraction", 49)]
+
+
+def test_one_chain_that_stays_apart() -> None:
+    """Of five chains one begins so far out that it is not in before the end."""
+    hmc = blackjax.hmc(bowl, 0.02, jnp.ones(30), 2)
+    starts = jnp.zeros((5, 30)).at[3].set(1e3)
+
+    def one(states: Any, key: Any) -> Any:
+        return jax.vmap(hmc.step)(jax.random.split(key, 5), states)[0], None
+
+    with jtb.watch_sampling(tripwires=[jtb.chain_apart(steps=8)]) as seen:
+        jax.lax.scan(one, jax.vmap(hmc.init)(starts), jax.random.split(jax.random.key(0), 12))
+    (trip,) = seen.trips
+    assert (trip.tripwire, trip.row.lane, trip.row.step, trip.column) == ("chain_apart", (3,), 7, "logdensity")
+    assert "apart from the other chains'" in trip.message and trip.message.endswith("8 steps in a row")
+
+
 # --- Read-outs -----------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from adapters.optimizers import OPTIMIZERS, in_python, in_scan, start, stepper, 
 
 import jaxtap as tap
 import jaxtap_optax
-from jaxtap.testing import assert_identical
+from jaxtap.testing import assert_identical, assert_untouched
 
 pytestmark = pytest.mark.usefixtures("promotion")
 
@@ -189,10 +189,7 @@ def test_under_vmap() -> None:
         return optax.apply_updates(params, updates)
 
     scales = jnp.array([1.0, 0.5, 2.0])
-    mapped = jax.jit(jax.vmap(run))
-    bare = mapped(scales)
-    with jaxtap_optax.watch_updates() as seen:
-        assert_identical(mapped(scales), bare)
+    seen = assert_untouched(jax.jit(jax.vmap(run)), scales, lens=jaxtap_optax.watch_updates)
     norm = float(optax.tree.norm(start()))
     assert [row.lane for row in seen.rows] == [(0,), (1,), (2,)]
     assert [row["param_norm"] for row in seen.rows] == pytest.approx([norm, norm / 2, norm * 2])
