@@ -27,21 +27,23 @@ class Curve:
     def __init__(self, name: str, picture: Path) -> None:
         self.picture, self.count = picture, 0
         self.figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+        self.in_window = self.figure.canvas.required_interactive_framework is not None
         (self.line,) = axes.semilogy([], [])
         axes.set(xlabel="step", ylabel=name)
         picture.parent.mkdir(parents=True, exist_ok=True)
 
     def draw(self, rec: tap.FlightRecorder) -> None:
-        """Show all events so far, while more arrive: in the window, or in the file."""
+        """Show all events so far, in the window or in the file, and leave it a while."""
         events = list(rec.events)
         self.line.set_data([event.step for event in events], [float(event.value) for event in events])
         self.line.axes.relim()
         self.line.axes.autoscale_view()
         self.count += 1
-        if plt.get_backend().lower() == "agg":
-            self.figure.savefig(self.picture, dpi=100)
+        if self.in_window:
+            plt.pause(SECONDS)
         else:
-            plt.pause(0.01)
+            self.figure.savefig(self.picture, dpi=100)
+            time.sleep(SECONDS)
 
 
 def watched(program: Callable[[], Any], curve: Curve) -> tap.FlightRecorder:
@@ -50,7 +52,6 @@ def watched(program: Callable[[], Any], curve: Curve) -> tap.FlightRecorder:
         running = pool.submit(program)
         while not running.done():
             curve.draw(rec)
-            time.sleep(SECONDS)
         running.result()
     curve.draw(rec)
     return rec
