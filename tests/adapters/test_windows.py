@@ -119,11 +119,27 @@ def test_series_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     assert ("scan[0]", (1,), (), 0, 0) in panel._plans
 
 
+class Unfit:
+    """A rule that cannot begin, nor be hashed."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def fresh(self) -> Any:
+        return 1 / 0
+
+    def at_once(self, value: Any) -> Any:
+        return None
+
+
 def test_a_tripwire_that_fails_keeps_none_of_the_others_from_looking() -> None:
     errors: list[Exception] = []
     broken = OnColumn("broken", "x", Outside(high=0.0), "{value} {nothing}")
     panel = Panel((broken, WIRES[1]), errors.append)
     assert described(panel(rows([2.0])[0])) == [("large", "x", 0, "2.0")]
     assert [type(error) for error in errors] == [KeyError]
+    unfit = OnColumn("unfit", "x", Unfit(), "{value}")
+    panel = Panel((unfit, WIRES[1], WIRES[1]), errors.append)
+    assert described(panel(rows([2.0])[0])) == [("large", "x", 0, "2.0")] * 2
+    assert [type(error) for error in errors[1:]] == [ZeroDivisionError]
     with pytest.raises(KeyError, match="nothing"):
         Panel((broken,))(rows([2.0])[0])

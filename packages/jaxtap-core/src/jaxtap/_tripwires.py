@@ -150,8 +150,8 @@ def fitting(pattern: str, names: tuple[str, ...]) -> tuple[str, ...]:
 class _Column:
     """One column of one series, and a tripwire on it."""
 
-    def __init__(self, wire: OnColumn, column: str) -> None:
-        self.wire, self.column = wire, column
+    def __init__(self, wire: OnColumn, number: int, column: str) -> None:
+        self.wire, self.number, self.column = wire, number, column
         self.judge: Judge = wire.rule.fresh()
         self.is_bad = False
 
@@ -204,24 +204,29 @@ class Panel:
                         trips.append(trip)
                 else:
                     trips += each(row)  # pyright: ignore[reportCallIssue, reportOptionalOperand]
-            except Exception as error:
-                if self._failed is None:
-                    raise
-                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - a tripwire may raise anything
+                self._raised(error)
         return trips
 
     def _planned(self, row: Row, plans: Mapping[Any, list[_Column | Watching]]) -> list[_Column | Watching]:
-        known = {
-            (each.wire, each.column): each for plan in plans.values() for each in plan if isinstance(each, _Column)
-        }
+        found = [each for plan in plans.values() for each in plan if isinstance(each, _Column)]
+        known = {(each.number, each.column): each for each in found}
         plan: list[_Column | Watching] = []
-        for wire in self._wires:
-            if isinstance(wire, OnColumn):
-                columns = self._looked_at(wire, row)
-                plan += [known.get((wire, column)) or _Column(wire, column) for column in columns]
-            else:
+        for number, wire in enumerate(self._wires):
+            if not isinstance(wire, OnColumn):
                 plan.append(wire)
+                continue
+            try:
+                for column in self._looked_at(wire, row):
+                    plan.append(known.get((number, column)) or _Column(wire, number, column))
+            except Exception as error:  # noqa: BLE001 - a tripwire may raise anything
+                self._raised(error)
         return plan
+
+    def _raised(self, error: Exception) -> None:
+        if self._failed is None:
+            raise error
+        self._failed(error)
 
     def _looked_at(self, wire: OnColumn, row: Row) -> Sequence[str]:
         if "*" not in wire.column and "?" not in wire.column:
