@@ -36,6 +36,11 @@ class Collected:
     `events`, `df` and `report` are as those of `FlightRecorder`. The time of all events is that at which it was first
     asked.
 
+    >>> import jax
+    >>> _, recording = collect(lambda x: jax.lax.fori_loop(0, 3, lambda i, c: c + 1.0, x))(0.0)
+    >>> len(recording.events), recording.dropped, recording.report().ok
+    (3, 0, True)
+
     Raises:
       TypeError: from all of these within a program that is being traced, where no value is there yet.
     """
