@@ -29,6 +29,10 @@ class Parting:
       a: what that element is in the first recording; None where there is nothing.
       b: what it is in the second.
       around: the step, and that element in both, of some steps before and after.
+
+    >>> parting = diff([TapEvent("scan[0]", 3, 0.5)], [TapEvent("scan[0]", 3, 0.25)]).first
+    >>> parting.path, parting.step, parting.what
+    ('scan[0]', 3, 'differs')
     """
 
     path: str
@@ -76,6 +80,10 @@ class RecordingDiff:
       differing: how many of those differ.
       only_a: how many events only the first has.
       only_b: how many events only the second has.
+
+    >>> found = diff([TapEvent("scan[0]", 0, 0.5)], [TapEvent("scan[0]", 0, 0.5), TapEvent("scan[0]", 1, 0.25)])
+    >>> bool(found), found.compared, found.only_b, found.first.what
+    (True, 1, 1, 'only in b')
     """
 
     partings: tuple[Parting, ...]
