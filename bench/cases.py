@@ -27,6 +27,11 @@ def over_bare_64(measured: Measured) -> float:
     return 64 * over_bare(measured)
 
 
+def bare_step(measured: Measured) -> float:
+    """Microseconds a step takes without a lens."""
+    return measured["bare_s"] / measured["events"] * 1e6
+
+
 def times_bare(measured: Measured) -> float:
     """How many times the bare program's time it takes."""
     return measured["lens_s"] / measured["bare_s"]
@@ -105,6 +110,53 @@ CASES = (
     ),
     Case("scan-vmap-8", 9, (Row("8-float scan under 8 vmap lanes", "µs/step", over_bare_8, ratio_aim=1 / 100),)),
     Case("scan-vmap-64", 5, (Row("8-float scan under 64 vmap lanes", "µs/step", over_bare_64, ratio_aim=1 / 500),)),
+    Case(
+        "gathered-scan",
+        9,
+        (
+            Row("8-float scan, every step, gathered", "µs/event", over_bare, 0.5),
+            Row("the same, by jax-tap's", "µs/event", over_bare, ratio_aim=1 / 400),
+        ),
+    ),
+    Case(
+        "gathered-vmap-64",
+        3,
+        (
+            Row("200 steps of 64 vmap lanes, gathered", "µs/step", over_bare_64, 2.0),
+            Row("the same, by jax-tap's", "µs/step", over_bare_64, ratio_aim=1 / 5000),
+        ),
+    ),
+    Case(
+        "gathered-vmap-64-long",
+        5,
+        (Row("20,000 steps of 64 vmap lanes, gathered", "µs/step", over_bare_64, 2.0),),
+        alone=True,
+    ),
+    Case(
+        "trajectories",
+        5,
+        (Row("trajectories of 15 leapfrog steps, 100 dimensions, all loops", "times bare", times_bare, 1.5),),
+        alone=True,
+    ),
+    Case(
+        "warmup",
+        7,
+        (Row("warmup of NUTS, 100 dimensions, 1,000 steps, `max_depth=0`", "times bare", times_bare, 1.02),),
+        alone=True,
+    ),
+    *(
+        Case(
+            f"body-{size}{way}",
+            3,
+            (
+                Row(f"body of {size} sines, {told}", "µs/step", over_bare),
+                Row(f"the body of {size} sines itself", "µs/step", bare_step),
+            ),
+            alone=way == "",
+        )
+        for way, told in (("", "gathered"), ("-alone", "one by one"))
+        for size in (1, 4, 16, 64, 256)
+    ),
     Case("scan-on-step", 9, (Row("`verbose` with an empty `on_step`", "µs/event", over_bare),)),
     Case("scan-jsonl", 9, (Row("`verbose` with a `JSONLWriter`", "µs/event", over_bare),)),
     Case(

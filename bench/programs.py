@@ -43,6 +43,49 @@ def matrix_steps(steps: int, dim: int = 1_600) -> Program:
     return run, (matrix, jnp.ones(dim))
 
 
+def trajectories(steps: int, dim: int = 100) -> Program:
+    """Trajectories of 15 leapfrog steps in 100 dimensions, one after the other."""
+    precision = jnp.eye(dim) + 0.5 / dim
+
+    def leapfrog(state: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+        x, p = state
+        p = p - 0.05 * (precision @ x)
+        x = x + 0.1 * p
+        return (x, p - 0.05 * (precision @ x)), None
+
+    def draw(state: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+        x, p = state
+        return jax.lax.scan(leapfrog, (x, p * 0.9 + 0.1), None, length=15)[0], None
+
+    return lambda x, p: jax.lax.scan(draw, (x, p), None, length=steps)[0], (jnp.ones(dim), jnp.ones(dim))
+
+
+def warmup(steps: int, dim: int = 100) -> Program:
+    """A warmup of NUTS on a logistic regression, compiled as a whole."""
+    import blackjax  # noqa: PLC0415 - no other program needs it
+
+    design = jax.random.normal(jax.random.key(1), (1000, dim))
+    answers = jnp.float32(jax.random.uniform(jax.random.key(3), (1000,)) < 0.5)
+
+    def logdensity(x: Any) -> Any:
+        logits = design @ x
+        return jnp.sum(answers * logits - jnp.logaddexp(0.0, logits)) - 0.5 * jnp.sum(jnp.square(x))
+
+    adaptation = blackjax.window_adaptation(blackjax.nuts, logdensity)
+    return lambda key, start: adaptation.run(key, start, steps)[0], (jax.random.key(0), jnp.zeros(dim))
+
+
+def bodies(size: int, steps: int = 2_000) -> Program:
+    """64 floats and a body of `size` sines: what a step costs can be chosen."""
+
+    def body(carry: Any, _: None) -> tuple[Any, None]:
+        for _ in range(size):
+            carry = jnp.sin(carry) + 0.1
+        return carry, None
+
+    return lambda x: jax.lax.scan(body, x, None, length=steps)[0], (jnp.ones(64),)
+
+
 def counted_loop() -> Program:
     """A loop over one float whose trip count is an argument, to be given after those here."""
 

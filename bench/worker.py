@@ -64,10 +64,10 @@ def turn(bare: Callable[..., Any], lens: Callable[..., Any], args: Any, after: C
 # --- Cases: each yields a result for every turn ----------------------------------------------------------------
 
 
-def steady(program: programs.Program, **options: Any) -> Iterator[Result]:
+def steady(program: programs.Program, buffered: bool = False, **options: Any) -> Iterator[Result]:
     """Recording a compiled program."""
     f, args = program
-    g, recorder = tap.record(f, **UNBUFFERED, **options)
+    g, recorder = tap.record(f, **({} if buffered else UNBUFFERED), **options)
     bare, lens = jax.jit(f), jax.jit(g)
     timed(bare, args)
     while True:
@@ -194,6 +194,13 @@ CASES: dict[str, Callable[[], Iterator[Result]]] = {
     "scan": lambda: steady(programs.tiny_scan(5_000)),
     "scan-vmap-8": lambda: steady(programs.tiny_scan(1_000, lanes=8)),
     "scan-vmap-64": lambda: steady(programs.tiny_scan(200, lanes=64)),
+    "gathered-scan": lambda: steady(programs.tiny_scan(5_000), buffered=True),
+    "gathered-vmap-64": lambda: steady(programs.tiny_scan(200, lanes=64), buffered=True),
+    "gathered-vmap-64-long": lambda: steady(programs.tiny_scan(20_000, lanes=64), buffered=True),
+    "trajectories": lambda: steady(programs.trajectories(2_000), buffered=True),
+    "warmup": lambda: steady(programs.warmup(1_000), buffered=True, max_depth=0),
+    **{f"body-{size}": lambda size=size: steady(programs.bodies(size), buffered=True) for size in (1, 4, 16, 64, 256)},
+    **{f"body-{size}-alone": lambda size=size: steady(programs.bodies(size)) for size in (1, 4, 16, 64, 256)},
     "scan-on-step": lambda: calling(programs.tiny_scan(5_000), lambda event: None, 5_000),
     "scan-jsonl": lambda: writing(programs.tiny_scan(2_000), 2_000),
     "nested-all": lambda: steady(programs.nested_loops(100)),

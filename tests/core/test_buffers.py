@@ -13,6 +13,7 @@ from core.waiting import PROGRAMS, STEPS, bits, by_address, events_of, leapfrog
 from jax import lax
 
 import jaxtap as tap
+from jaxtap import _emit, _flush
 from jaxtap._pace import TARGET_S, Pace
 
 BUFFERS = {
@@ -80,6 +81,27 @@ def test_a_lens_that_sees_nothing_adds_nothing() -> None:
     with pytest.warns(tap.JaxtapWarning, match="none sent"), tap.record(where="nothing[*]"):
         silent = text()
     assert silent == bare
+
+
+def test_only_what_is_sampled_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[int] = []
+    for host_end in (_emit.Entry, _flush.Flush):
+        receive = host_end.__call__
+
+        def count(self: Any, *arrays: Any, receive: Any = receive) -> Any:
+            moved.append(sum(array.nbytes for array in arrays))
+            return receive(self, *arrays)
+
+        monkeypatch.setattr(host_end, "__call__", count)
+
+    def f(c: Any) -> Any:
+        return lax.scan(lambda c, _: (c * 0.5 + 1.0, None), c, None, length=1000)[0]
+
+    with tap.record(sample_every=100) as rec:
+        jax.block_until_ready(jax.jit(f)(jnp.ones(1 << 18)))
+    payload = sum(leaf.nbytes for event in rec.events for leaf in event.value)
+    assert len(rec.events) == 10 and payload == 10 << 20
+    assert sum(moved) <= 1.1 * payload
 
 
 # --- When they come ------------------------------------------------------------------------------------------
