@@ -37,29 +37,14 @@ class Series:
     named: bool
 
     def keys(self, depth: int, axes: int) -> np.ndarray:
-        """What each event is told apart by, a row each: all its places, and which it is of those with the same."""
-        n = len(self.order)
+        """What each event is told apart by, a row each: all its places."""
         columns = [self.places[name] for name in (*_BEFORE, *_AFTER)]
         wide = [_wide(self.outer, depth), _wide(self.lanes, axes)]
-        keys = np.concatenate([np.stack(columns, axis=1), *wide], axis=1).astype(np.int64)
-        return np.concatenate([keys, _repeats(keys).reshape(n, 1)], axis=1)
+        return np.concatenate([np.stack(columns, axis=1), *wide], axis=1).astype(np.int64)
 
 
 def _wide(table: np.ndarray, width: int) -> np.ndarray:
     return np.pad(table, ((0, 0), (0, width - table.shape[1])), constant_values=-1)
-
-
-def _repeats(keys: np.ndarray) -> np.ndarray:
-    """For each row, how many rows before it are the same."""
-    _, inverse = np.unique(keys, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    by_key = np.argsort(inverse, kind="stable")
-    ranked = inverse[by_key]
-    begins = np.concatenate([[True], ranked[1:] != ranked[:-1]]) if len(ranked) else np.zeros(0, bool)
-    at = np.arange(len(ranked))
-    repeats = np.empty(len(ranked), np.int64)
-    repeats[by_key] = at - np.maximum.accumulate(np.where(begins, at, 0))
-    return repeats
 
 
 def series(found: Sequence[Segment], named: bool = True) -> dict[tuple[str, str], Series]:
@@ -131,9 +116,32 @@ def matched(a: Series, b: Series) -> tuple[np.ndarray, np.ndarray]:
     keys, others = a.keys(depth, axes), b.keys(depth, axes)
     if keys.shape == others.shape and (keys == others).all():
         return np.arange(len(keys)), np.arange(len(keys))
-    _, inverse = np.unique(np.concatenate([keys, others]), axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    where = np.full(len(inverse), -1)
-    where[inverse[len(keys) :]] = np.arange(len(others))
-    found = where[inverse[: len(keys)]]
+    numbers = _numbers(np.concatenate([keys, others]))
+    of_a, of_b = numbers[: len(keys)], numbers[len(keys) :]
+    # Of several events with the same places, the first belongs to the first.
+    numbers = _numbers(np.stack([numbers, np.concatenate([_repeats(of_a), _repeats(of_b)])], axis=1))
+    where = np.full(len(numbers), -1)
+    where[numbers[len(keys) :]] = np.arange(len(others))
+    found = where[numbers[: len(keys)]]
     return np.flatnonzero(found >= 0), found[found >= 0]
+
+
+def _numbers(keys: np.ndarray) -> np.ndarray:
+    """A number for each row, the same for the same rows, less than the number of rows."""
+    by_key = np.lexsort(keys.T)
+    ranked = keys[by_key]
+    begins = np.concatenate([[False], (ranked[1:] != ranked[:-1]).any(axis=1)])
+    numbers = np.empty(len(keys), np.int64)
+    numbers[by_key] = np.cumsum(begins)
+    return numbers
+
+
+def _repeats(numbers: np.ndarray) -> np.ndarray:
+    """For each number, how many before it are the same."""
+    by_number = np.argsort(numbers, kind="stable")
+    ranked = numbers[by_number]
+    at = np.arange(len(ranked))
+    begins = np.concatenate([[True], ranked[1:] != ranked[:-1]])[: len(ranked)]
+    repeats = np.empty(len(ranked), np.int64)
+    repeats[by_number] = at - np.maximum.accumulate(np.where(begins, at, 0))
+    return repeats
