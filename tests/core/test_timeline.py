@@ -16,6 +16,7 @@ from jax import lax, monitoring
 
 import jaxtap as tap
 from jaxtap._compile_log import Compile
+from jaxtap._frame import of_events
 from jaxtap._timeline import timeline
 
 
@@ -183,7 +184,7 @@ def test_the_arithmetic_of_a_forecast() -> None:
     times = [(0, 107.0), (1, 107.0), (2, 107.5), (3, 107.5), (5, 109.0)]
     events = [tap.TapEvent("scan[0]", step, 0.0, 11, time=at) for step, at in times]
     inner = [tap.TapEvent("scan[0]/scan[0]", 0, 0.0, 2, outer=(0,), time=107.0)]
-    spans = timeline([jax_own, row], [*events, *inner])
+    spans = timeline([jax_own, row], of_events([*events, *inner])[0])
     assert [(s.station, s.start, s.seconds) for s in spans] == [
         ("trace", 100.0, 1.0),
         ("lower", 101.0, 2.0),
@@ -198,7 +199,7 @@ def test_the_arithmetic_of_a_forecast() -> None:
         "besides, 0.500 s on functions of JAX's own",
     ]
     assert repr(timeline([], [])) == "nothing has run"
-    unknown = timeline([], [tap.TapEvent("while[0]", 3, 0.0, None, time=1.0)]).runs[0]
+    unknown = timeline([], of_events([tap.TapEvent("while[0]", 3, 0.0, None, time=1.0)])[0]).runs[0]
     assert (unknown.step_seconds, unknown.forecast, unknown.remaining) == (None, None, None)
 
 

@@ -175,7 +175,7 @@ class FlightRecorder(TakesBatches):
 
         Stations are there for a recording with `trace=True`. May be asked for at any time, also by `on_step`.
         """
-        return timeline(self.compiles, self.since(0))
+        return timeline(self.compiles, self.segments(lambda kind, _: kind not in EARLY_KINDS)[0])
 
     def df(self, *, kind: str | None = None, path: str | None = None) -> pd.DataFrame:
         """The events as a table, one row an event.

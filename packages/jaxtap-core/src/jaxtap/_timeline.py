@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import overload
 
+import numpy as np
+
 from jaxtap._compile_log import Compile
-from jaxtap._events import TapEvent
+from jaxtap._frame import Segment, row_count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,12 +124,12 @@ def _line(span: Span) -> str:
     return text
 
 
-def timeline(compiles: Iterable[Compile], events: Iterable[TapEvent]) -> Timeline:
+def timeline(compiles: Iterable[Compile], found: Iterable[Segment]) -> Timeline:
     """The timeline of what was compiled and what has arrived."""
     rows = list(compiles)
     spans = [span for row in rows if not row.of_jax for span in _stations(row)]
     ends = [row.time + row.seconds for row in rows]
-    return Timeline([*spans, *_runs(events, ends)], sum(row.seconds for row in rows if row.of_jax))
+    return Timeline([*spans, *_runs(found, ends)], sum(row.seconds for row in rows if row.of_jax))
 
 
 def _stations(row: Compile) -> Iterable[Span]:
@@ -139,19 +141,55 @@ def _stations(row: Compile) -> Iterable[Span]:
             start += seconds
 
 
-def _runs(events: Iterable[TapEvent], ends: list[float]) -> Iterable[Run]:
-    """The executions of outermost loops: what has arrived of each, first and last."""
-    found: dict[tuple[str, int], list[TapEvent]] = {}
-    for event in events:
-        if event.kind in ("carry", "output") and not event.outer:
-            found.setdefault((event.path, event.call), []).append(event)
-    for (path, call), own in found.items():
-        first, last = own[0].time, own[-1].time
-        # Several steps arrive at once.
-        at_first = max(event.step for event in own if event.time == first)
-        newest = max(event.step for event in own)
-        pace = (last - first) / (newest - at_first) if newest > at_first and last > first else None
+@dataclasses.dataclass
+class _Seen:
+    """What has arrived of one execution.
+
+    Attributes:
+      total: how many steps it has, or None.
+      first: when its first event arrived.
+      at_first: the last step that arrived then: several may arrive at once.
+      last: when its newest event arrived.
+      newest: the last step that has arrived.
+    """
+
+    total: int | None
+    first: float
+    at_first: int
+    last: float
+    newest: int
+
+    def add(self, steps: np.ndarray, times: np.ndarray) -> None:
+        """Take up events."""
+        self.at_first = max(self.at_first, int(steps[times == self.first].max(initial=-1)))
+        self.last = max(self.last, float(times[-1]))
+        self.newest = max(self.newest, int(steps.max()))
+
+
+def _runs(found: Iterable[Segment], ends: list[float]) -> Iterable[Run]:
+    """The executions of outermost loops."""
+    seen: dict[tuple[str, int], _Seen] = {}
+    for segment in found:
+        if segment.fields["kind"] not in ("carry", "output") or segment.fields["outer"].shape[1]:
+            continue
+        for call, steps, times in _executions(segment):
+            first = float(times[0])
+            total = segment.fields["total"]
+            total = total[0] if isinstance(total, list) else total
+            seen.setdefault((segment.fields["path"], call), _Seen(total, first, -1, first, -1)).add(steps, times)
+    for (path, call), own in seen.items():
+        several = own.newest > own.at_first and own.last > own.first
+        pace = (own.last - own.first) / (own.newest - own.at_first) if several else None
         # It began when the program was there, and the loop before it was done.
-        start = max((end for end in ends if end <= first), default=first)
-        ends = [*ends, last]
-        yield Run("execute", path, start, last - start, call, first, newest + 1, own[0].total, pace)
+        start = max((end for end in ends if end <= own.first), default=own.first)
+        ends = [*ends, own.last]
+        yield Run("execute", path, start, own.last - start, call, own.first, own.newest + 1, own.total, pace)
+
+
+def _executions(segment: Segment) -> Iterable[tuple[int, np.ndarray, np.ndarray]]:
+    """Each execution among some events, with steps and times."""
+    n = row_count(segment.at)
+    calls, steps, times = (np.broadcast_to(segment.fields[name], n) for name in ("call", "step", "time"))
+    by_call = np.argsort(calls, kind="stable")
+    edges = np.flatnonzero(np.diff(calls[by_call])) + 1
+    return [(int(calls[rows[0]]), steps[rows], times[rows]) for rows in np.split(by_call, edges)]
