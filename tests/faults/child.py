@@ -91,14 +91,24 @@ def interrupted(folder: str, tries: str) -> None:
     heard("done", written=writer.written, dropped=writer.dropped)
 
 
-def endless(folder: str) -> None:
+def nursery(folder: str, tries: str) -> None:
+    """Has one child after the other, before JAX has started, so that none of them has to import it."""
+    for i in range(int(tries)):
+        pid = os.fork()
+        if pid == 0:
+            endless(Path(folder, f"events-{i}.jsonl"))
+        _, status = os.waitpid(pid, 0)
+        heard("ended", status=os.waitstatus_to_exitcode(status))
+
+
+def endless(path: Path) -> None:
     """Runs under a lens with a file until it is ended."""
-    with tap.JSONLWriter(Path(folder, "events.jsonl")) as writer:
+    with tap.JSONLWriter(path) as writer:
         for runs in itertools.count(1):
             with tap.record(select="c", on_step=writer):
                 bits()
             if runs == 1:
-                heard("ready")
+                heard("ready", pid=os.getpid())
 
 
 # --- Disks and descriptors --------------------------------------------------------------------------------------------

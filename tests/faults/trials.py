@@ -183,19 +183,20 @@ def killed(number: signal.Signals) -> Callable[[int, random.Random], Outcome]:
     def trial(count: int, moments: random.Random) -> Outcome:
         ages: list[float] = []
         torn = 0
-        for _ in range(count):
-            with folder() as path:
-                child = Child("endless", path)
-                child.heard("ready")
-                time.sleep(0.6 + moments.random() * 0.4)
+        with folder() as path:
+            child = Child("nursery", path, count)
+            for i in range(count):
+                pid = child.heard("ready")["pid"]
+                time.sleep(0.3 + moments.random() * 0.3)
                 at = time.time()
-                child.process.send_signal(number)
-                child.ended(-number)
-                file = path / "events.jsonl"
+                os.kill(pid, number)
+                assert child.heard("ended")["status"] == -number
+                file = path / f"events-{i}.jsonl"
                 events = events_in(file, torn=1)
                 torn += not file.read_bytes().endswith(b"\n")
                 assert missing(events) == 0
                 ages.append(at - max(event.time for event in events))
+            child.ended(0)
         assert max(ages) < PROMISED_S + SLACK_S, ages
         lost = f"events of the last {max(ages):.2f} s at most; every line but the last was whole"
         return Outcome(count, lost, {"newest event was old, s": round(max(ages), 3), "torn last lines": torn})
