@@ -29,7 +29,8 @@ from run import facts  # noqa: E402 - found only now
 def tried(name: str, most: int, seed: int) -> dict[str, Any]:
     """What came of a fault."""
     fault, start = FAULTS[name], time.perf_counter()
-    row: dict[str, Any] = {"name": name, "what": fault.what, "asked": min(fault.times, most), "date": facts()["date"]}
+    made = {key: value for key, value in facts().items() if key in ("date", "commit")}
+    row: dict[str, Any] = {"name": name, "what": fault.what, "asked": min(fault.times, most)} | made
     try:
         outcome = fault.trial(row["asked"], random.Random(f"{name}{seed}"))
         row |= {"tried": outcome.tried, "lost": outcome.lost, "figures": outcome.figures}
