@@ -24,7 +24,7 @@ import jaxtap as tap
 
 CHILD = Path(__file__).with_name("child.py")
 STEPS = 200
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 # What JSONLWriter promises, and what a busy machine may take on top to let it write.
 PROMISED_S, SLACK_S = 0.2, 2.0
 
