@@ -137,8 +137,8 @@ def test_a_sink_may_run_jax() -> None:
 
 def test_the_recipe_for_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    guide = Path(__file__).parents[2] / "docs" / "guide.md"
-    (recipe,) = re.findall(r"```python\n(class ParquetFolder.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    page = Path(__file__).parents[2] / "docs" / "howto" / "sinks.md"
+    (recipe,) = re.findall(r"```python\n(class ParquetFolder.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, Any] = {"pathlib": pathlib, "pd": pd}
     exec(recipe, names)
     sink = names["ParquetFolder"](tmp_path / "run")

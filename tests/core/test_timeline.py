@@ -236,7 +236,8 @@ def test_nothing_is_left_on_the_bus(monkeypatch: Any) -> None:
     g, rec = tap.record(program(), trace=True)
     g(W, XS)
     assert bus.count == 0 and len(of_kind(rec, "compile")) == 1
-    tap.record(trace=True).__enter__()
+    left_open = tap.record(trace=True)
+    left_open.__enter__()
     assert bus.count == 3
     tap.emergency_restore()
     assert bus.count == 0

@@ -82,7 +82,7 @@ def receive(key: Key, entry: Any, arrays: Sequence[np.ndarray]) -> None:
         lens = key.lens
         if lens is not None:
             # XLA takes its buffers back when the call returns.
-            lens.take((entry, _now(), len(arrays), *map(_copy, arrays)))
+            lens.take((entry, now(), len(arrays), *map(_copy, arrays)))
     except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
         _failed(error)
 
@@ -96,7 +96,7 @@ def _failed(error: BaseException) -> None:
 
 
 _copy = np.ndarray.copy
-_now = time.time
+now = time.time
 
 
 @dataclasses.dataclass
@@ -174,7 +174,7 @@ class Entry:
         try:
             take = self.key.take
             if take is not None:
-                take((self, _now(), len(arrays) + 1, int(count), *map(_copy, arrays)))
+                take((self, now(), len(arrays) + 1, int(count), *map(_copy, arrays)))
         except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
             _failed(error)
         return ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from jax.core import ShapedArray
 from jax.extend import core as jcore
 from jax.interpreters import mlir
 
+from jaxtap import _emit
 from jaxtap._chunks import Chunk
 from jaxtap._emit import Entry, PointEntry
 from jaxtap._guard import Guard
@@ -112,7 +112,7 @@ class Flush:
         return (np.int32(interval),)
 
     def _hand_on(self, arrays: Sequence[np.ndarray]) -> None:
-        now, at = time.time(), len(self._slots)
+        now, at = _emit.now(), len(self._slots)
         found: dict[int, list[Chunk]] = collections.defaultdict(list)
         for slot, used in zip(self._slots, arrays, strict=False):
             rings = arrays[at : at + len(slot.columns)]

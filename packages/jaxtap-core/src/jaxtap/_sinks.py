@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Sink(Protocol):
-    """Anything with a method `write`: pass it wherever `on_step` or `on_ys` is taken, in place of a function.
+    """Anything with a method `write` that cannot be called itself: pass it wherever `on_step` or `on_ys` is taken.
 
     `write` is called on jaxtap's own thread, with all events of one kind and place that arrived together. It may call
     JAX, block, or raise. What it returns is not looked at.
@@ -39,8 +39,9 @@ class TakesBatches:
 
 
 def is_sink(target: Any) -> TypeGuard[Sink]:
-    """Whether it takes many events at once."""
-    return callable(getattr(target, "write", None))
+    """Whether it takes many events at once. What can be called like a function is one, whatever methods it has."""
+    takes = callable(getattr(target, "write", None))
+    return takes and (isinstance(target, TakesBatches) or not callable(target))
 
 
 def check_target(argument: str, target: Any) -> Any:

@@ -26,7 +26,7 @@ class Clock:
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
-        self._patch = Patch(_emit, "_now", lambda _: self._read)
+        self._patch = Patch(_emit, "now", lambda _: self._read)
 
     def _read(self) -> float:
         return self.now
