@@ -3,10 +3,11 @@
     python bench/warmup.py [--turns 5] [--steps 1000] [--dimensions 100] [--out bench/results]
 
 Window adaptation of NUTS on two posteriors: a Gaussian whose scales go from 0.1 to 1, whose steps take microseconds,
-and a logistic regression on 1,000 observations. Bare and watched take turns in one process, both
-compiled before; a turn is one warmup, until its result and all rows have arrived. Figures are medians over the turns,
-and the ratio is the median of the ratios within a turn, by the clock and of processor time, of all threads: the latter
-depends less on what else the machine does. It needs blackjax.
+and a logistic regression on 1,000 observations; each once returning what every step has told (`info`), and once
+dropping it. Bare and watched take turns in one process, both compiled before; a turn is one warmup, until its result
+and all rows have arrived. Figures are medians over the turns, and the ratio is the median of the ratios within a turn,
+by the clock and of processor time, of all threads: the latter depends less on what else the machine does. It needs
+blackjax.
 
 `--alone NAME` measures `jaxtap.record` of the step size instead, which any library imported as `jaxtap` has, under that
 name: run it with an interpreter that has jax-tap for that one's row.
@@ -56,11 +57,11 @@ def regression(dimensions: int) -> Callable[[Any], Any]:
 POSTERIORS = {"gaussian": gaussian, "regression": regression}
 
 
-def program(logdensity: Callable[[Any], Any], dimensions: int, steps: int) -> Callable[[], Any]:
-    """A warmup as users run it."""
+def program(logdensity: Callable[[Any], Any], dimensions: int, steps: int, keeps_info: bool) -> Callable[[], Any]:
+    """A warmup as users run it: `(state, parameters), info = ...`, or where `info` is dropped."""
     adaptation = blackjax.window_adaptation(blackjax.nuts, logdensity)
     # BlackJAX compiles its loop anew in each call of `run`. Around all of it, that is done once.
-    run = jax.jit(lambda key, start: adaptation.run(key, start, steps)[0])
+    run = jax.jit(lambda key, start: adaptation.run(key, start, steps)[: 2 if keeps_info else 1])
     return lambda: run(jax.random.key(0), jnp.zeros(dimensions))
 
 
@@ -119,8 +120,11 @@ def main() -> None:
     options = parser.parse_args()
     size, steps = options.dimensions, options.steps
     found = {
-        name: measure(functools.partial(program, make(size), size, steps), contexts(options.alone), options.turns)
+        f"{name}{'' if keeps_info else ', info dropped'}": measure(
+            functools.partial(program, make(size), size, steps, keeps_info), contexts(options.alone), options.turns
+        )
         for name, make in POSTERIORS.items()
+        for keeps_info in (True, False)
     }
     where = f"py{platform.python_version().rpartition('.')[0]}-jax{jax.__version__}"
     report = {
