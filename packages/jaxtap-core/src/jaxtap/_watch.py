@@ -25,6 +25,7 @@ from jaxtap._recorder import FlightRecorder
 from jaxtap._report import Report
 from jaxtap._router import settle
 from jaxtap._rows import Columns, Row, Rows, table
+from jaxtap._sinks import TakesBatches
 from jaxtap._tripwires import Panel, Trip, Tripwire
 from jaxtap._types import OnEvent
 
@@ -94,6 +95,19 @@ class Choices:
         return bool(self.tripwires) or self.on_event is not None or self.on_row is not None
 
 
+class _Arrived(TakesBatches):
+    """Is told that something has arrived, once for all that came together; no event is made for it."""
+
+    def __init__(self, take: Callable[[], None]) -> None:
+        self._take = take
+
+    def add(self, _: object) -> None:
+        """Take what the recorder has."""
+        self._take()
+
+    write = add
+
+
 class Watch:
     """A lens with hooks on a library: a context, to be entered again and again, or called with a function to wrap.
 
@@ -119,7 +133,8 @@ class Watch:
 
     @property
     def _host(self) -> Host:
-        return Host(on_step=self._on_event if self._choices.live else None)
+        waiting = _Arrived(self._take) if self._choices.on_event is None else self._on_event
+        return Host(on_step=waiting if self._choices.live else None)
 
     def __enter__(self) -> Any:
         if self._recording is not None:
