@@ -84,10 +84,10 @@ def receive(key: Key, entry: Any, arrays: Sequence[np.ndarray]) -> None:
             # XLA takes its buffers back when the call returns.
             lens.take((entry, now(), len(arrays), *map(_copy, arrays)))
     except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
-        _failed(error)
+        failed(error)
 
 
-def _failed(error: BaseException) -> None:
+def failed(error: BaseException) -> None:
     """The program goes on whatever fails in receiving an event, unless it is the program's own doing."""
     if is_of_program(error):
         send(error)
@@ -176,7 +176,7 @@ class Entry:
             if take is not None:
                 take((self, now(), len(arrays) + 1, int(count), *map(_copy, arrays)))
         except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
-            _failed(error)
+            failed(error)
         return ()
 
 

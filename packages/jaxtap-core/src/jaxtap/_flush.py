@@ -15,11 +15,8 @@ from jax.interpreters import mlir
 from jaxtap import _emit
 from jaxtap._chunks import Chunk
 from jaxtap._emit import Entry, PointEntry
-from jaxtap._guard import Guard
 from jaxtap._jaxprs import EFFECT
 from jaxtap._pace import Pace
-
-_guard = Guard()
 
 # More rows than that make nothing cheaper: a flush is a hundredth of what they cost.
 MOST_ROWS = 1024
@@ -101,14 +98,14 @@ class Flush:
         return self is other
 
     def __call__(self, flushes: Any, trips: Any, _: Any, __: Any, *arrays: np.ndarray) -> tuple[Any]:
-        """Receive a flush. The program goes on whatever fails here."""
+        """Receive a flush."""
+        interval = 1
         try:
             interval = self._pace.after(int(trips), first=int(flushes) == 0)
             self._hand_on(arrays)
             self._pace.goes_on()
-        except Exception as error:  # noqa: BLE001 - see above
-            _guard.failed("receiving a flush", error)
-            interval = 1
+        except BaseException as error:  # noqa: BLE001 - it is raised again if it is the program's
+            _emit.failed(error)
         return (np.int32(interval),)
 
     def _hand_on(self, arrays: Sequence[np.ndarray]) -> None:

@@ -101,8 +101,9 @@ class _Arrived(TakesBatches):
     def __init__(self, take: Callable[[], None]) -> None:
         self._take = take
 
-    def add(self, _: object) -> None:
+    def add(self, item: object) -> None:
         """Take what the recorder has."""
+        del item
         self._take()
 
     write = add
