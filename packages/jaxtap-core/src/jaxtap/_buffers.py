@@ -164,8 +164,6 @@ class Buffers:
         return state
 
     def _branch(self, eqn: Any, args: list[Any], state: State) -> tuple[Sequence[Any], State]:
-        results = len(eqn.outvars)
-
         def taken(branch: Any) -> Callable[..., list[Any]]:
             def run(flat: list[Any], *operands: Any) -> list[Any]:
                 outs, after = self.evaluate(branch, operands, self._state(flat))
@@ -174,7 +172,7 @@ class Buffers:
             return run
 
         outs = lax.switch(args[0], [taken(branch) for branch in eqn.params["branches"]], state.flat(), *args[1:])
-        return outs[:results], self._state(outs[results:])
+        return outs[: len(eqn.outvars)], self._state(outs[len(eqn.outvars) :])
 
     def loop(self, eqn: Any, args: list[Any], state: State, outermost: bool = False) -> tuple[Sequence[Any], State]:
         """The results of a loop, run in rounds, and the buffers after it."""
