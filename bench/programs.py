@@ -43,21 +43,29 @@ def matrix_steps(steps: int, dim: int = 1_600) -> Program:
     return run, (matrix, jnp.ones(dim))
 
 
-def trajectories(steps: int, dim: int = 100) -> Program:
-    """Trajectories of 15 leapfrog steps in 100 dimensions, one after the other."""
-    precision = jnp.eye(dim) + 0.5 / dim
+def trajectories(steps: int, dim: int = 100, answers: int = 200) -> Program:
+    """Trajectories of 15 leapfrog steps, one after the other, in the posterior of a logistic regression."""
+    design = jax.random.normal(jax.random.key(1), (answers, dim)) / jnp.sqrt(dim)
+
+    def gradient(x: Any) -> Any:
+        return x + design.T @ (jax.nn.sigmoid(design @ x) - 0.5)
 
     def leapfrog(state: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
         x, p = state
-        p = p - 0.05 * (precision @ x)
-        x = x + 0.1 * p
-        return (x, p - 0.05 * (precision @ x)), None
+        x = x + 0.05 * p
+        p = p - 0.1 * gradient(x)
+        return (x + 0.05 * p, p), None
 
     def draw(state: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
         x, p = state
         return jax.lax.scan(leapfrog, (x, p * 0.9 + 0.1), None, length=15)[0], None
 
     return lambda x, p: jax.lax.scan(draw, (x, p), None, length=steps)[0], (jnp.ones(dim), jnp.ones(dim))
+
+
+def first_number(leaves: Any) -> Any:
+    """Of the state, one number."""
+    return leaves[0][0]
 
 
 def warmup(steps: int, dim: int = 100) -> Program:

@@ -181,7 +181,7 @@ def verbose(
       processes: of a program that runs in several processes, those in which events are received: an index or several;
         None for all. In the others the program is the same, and what it sends is not looked at.
       buffer: events of a loop wait in buffers on the device, and many cross to the host at once. None adapts how many
-        steps that are to the time that they take: the first event comes at once, and then about every 5 ms some do.
+        steps that are to the time that they take: the first event comes at once, and then about every 10 ms some do.
         With `n`, events cross every n steps of the loops, those within others counted; with 1, each at once, without a
         buffer. What tripwires send never waits, nor does what stands outside of any loop or on several devices.
       buffer_bytes: how much memory of the device the buffers of an outermost loop may take. A step that fills more than

@@ -13,12 +13,13 @@ from jaxtap._emit import Entry, PointEntry, RingEntry
 Raw = tuple[Any, ...]
 
 # How much may lie there before whoever brings more has to look at it.
-MOST_BYTES = 4 << 20
+MOST_BYTES = 32 << 20
 # What a crossing takes besides its arrays, and each array besides its numbers.
 _CROSSING_BYTES = 150
 _ARRAY_BYTES = 120
-# A flush of fewer rows is joined with others.
+# A flush of fewer rows and bytes is joined with others.
 _FEW_ROWS = 2048
+_FEW_BYTES = 1 << 16
 
 
 class Arrivals:
@@ -48,7 +49,7 @@ class Arrivals:
     def put_chunks(self, chunks: list[Chunk], now: float) -> None:
         """All that came with a flush."""
         self._raw.extend((chunks, now))
-        self.nbytes += sum(array.nbytes + _ARRAY_BYTES for chunk in chunks for array in chunk.arrays)
+        self.nbytes += _size(chunks)
 
     def taken(self) -> Iterator[list[Chunk] | Raw]:
         """What came, in order: rows that came one after the other together, with their order; other crossings as such.
@@ -76,9 +77,14 @@ class Arrivals:
         yield from gathered.given_up()
 
 
+def _size(chunks: list[Chunk]) -> int:
+    """Roughly the memory that a flush takes."""
+    return sum(array.nbytes + _ARRAY_BYTES for chunk in chunks for array in chunk.arrays)
+
+
 def _flush(gathered: _Gathered, chunks: list[Chunk], now: float) -> Iterator[list[Chunk]]:
     """Gather all that came with a flush. Where that is much there is no need to copy it once more."""
-    much = sum(map(len, chunks)) >= _FEW_ROWS
+    much = sum(map(len, chunks)) >= _FEW_ROWS or _size(chunks) >= _FEW_BYTES
     if much:
         yield from gathered.given_up()
     gathered.add_flush(chunks, now)

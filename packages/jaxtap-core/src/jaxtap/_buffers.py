@@ -70,10 +70,13 @@ class Buffers:
     def of_loop(cls, loop: Any) -> Buffers:
         """Those of an outermost loop, given its equation."""
         found = {id(entry): (entry, avals) for entry, avals in _buffered(loop)}
-        budget = next(iter(found.values()))[0].key.view.buffer_bytes // len(found)
         slots = {key: Slot(entry, avals, number) for number, (key, (entry, avals)) in enumerate(found.items())}
-        for slot in slots.values():
-            slot.rows = max(1, min(MOST_ROWS, budget // slot.row_bytes))
+        # Where it is known how often an inner loop goes round, it has as much more room.
+        weights = {key: _trips_within(loop, key) * slot.row_bytes for key, slot in slots.items()}
+        budget = next(iter(found.values()))[0].key.view.buffer_bytes
+        for key, slot in slots.items():
+            share = budget * weights[key] // sum(weights.values())
+            slot.rows = max(1, min(MOST_ROWS, share // slot.row_bytes))
         return cls(slots)
 
     def empty(self) -> State:
@@ -289,6 +292,21 @@ def _buffered(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:
     if eqn.primitive in (while_p, cond_p, jit_p) or eqn.primitive.name in CALLS:
         return [found for sub in subjaxprs(eqn) for each in inner(sub).eqns for found in _buffered(each)]
     return []
+
+
+def _trips_within(loop: Any, key: int) -> int:
+    """How many rows of a host end one trip of a loop puts, as far as that is known."""
+
+    def rows(closed: Any) -> int:
+        count = 0
+        for eqn in inner(closed).eqns:
+            if eqn.primitive is emit_p:
+                count += id(eqn.params["entry"]) == key
+            else:
+                count += sum(map(rows, subjaxprs(eqn))) * (trip_count(eqn) or 1 if eqn.primitive is while_p else 1)
+        return count
+
+    return max(1, rows(loop.params["body_jaxpr"]))
 
 
 def trip_count(eqn: Any) -> int | None:

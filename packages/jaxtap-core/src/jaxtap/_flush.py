@@ -40,42 +40,35 @@ class Slot:
       entry: the host end.
       number: which of the buffers of its program it is.
       rows: how many there is room for.
+      row_bytes: how much memory a row takes.
       columns: dtype and width of each array that the rows are kept in.
     """
 
     def __init__(self, entry: Entry | PointEntry, avals: Sequence[Any], number: int, rows: int = 1) -> None:
         self.entry, self.number, self.rows = entry, number, rows
         # In front of what a crossing carries stands the place of the row in the order of all rows.
-        self._avals = [ShapedArray((), np.dtype(np.int32)), *avals]
-        self._groups: dict[Any, list[int]] = collections.defaultdict(list)
-        for i, aval in enumerate(self._avals):
-            self._groups[np.dtype(aval.dtype)].append(i)
-
-    @property
-    def row_bytes(self) -> int:
-        """How much memory a row takes."""
-        return _bytes(self._avals)
-
-    @property
-    def columns(self) -> list[tuple[Any, int]]:
-        """Dtype and width of each array that the rows are kept in."""
-        return [(dtype, sum(self._avals[i].size for i in group)) for dtype, group in self._groups.items()]
+        avals = [ShapedArray((), np.dtype(np.int32)), *avals]
+        self.row_bytes = _bytes(avals)
+        self._shapes = [tuple(aval.shape) for aval in avals]
+        self._groups: dict[Any, list[tuple[int, int]]] = collections.defaultdict(list)
+        for i, aval in enumerate(avals):
+            self._groups[np.dtype(aval.dtype)].append((i, int(aval.size)))
+        self.columns = [(dtype, sum(size for _, size in group)) for dtype, group in self._groups.items()]
 
     def packed(self, operands: Sequence[Any]) -> list[Any]:
         """A row."""
         flat = [jnp.ravel(jnp.asarray(operand)) for operand in operands]
-        return [jnp.concatenate([flat[i] for i in group]) for group in self._groups.values()]
+        return [jnp.concatenate([flat[i] for i, _ in group]) for group in self._groups.values()]
 
     def unpacked(self, rings: Sequence[np.ndarray], used: int) -> list[np.ndarray]:
         """The rows in use: each operand, with an axis of rows in front."""
         found: dict[int, np.ndarray] = {}
         for ring, group in zip(rings, self._groups.values(), strict=True):
             rows, at = ring[:used].copy(), 0
-            for i in group:
-                size = self._avals[i].size
-                found[i] = rows[:, at : at + size].reshape(used, *self._avals[i].shape)
+            for i, size in group:
+                found[i] = rows[:, at : at + size].reshape(used, *self._shapes[i])
                 at += size
-        return [found[i] for i in range(len(self._avals))]
+        return [found[i] for i in range(len(self._shapes))]
 
 
 class Flush:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# What is aimed at between two flushes. A flush takes some ten microseconds, which is a third of a per cent of that; and
-# of a step that suddenly takes ten times as long the host still hears within 50 ms.
-TARGET_S = 0.005
+# What is aimed at between two flushes. A flush takes some fifty microseconds, which is half a per cent of that; and
+# of a step that suddenly takes five times as long the host still hears within 50 ms.
+TARGET_S = 0.010
 
 # Of a loop that begins anew, how many trips at most are left until its second flush.
 _AT_FIRST = 16
@@ -20,10 +20,14 @@ class Pace:
       fixed: always this many; None adapts to the time that trips take.
       clock: seconds, for differences.
 
-    >>> seconds = iter([0.0, 1.0, 1.001, 1.003])
+    >>> seconds = iter([0.0, 0.001, 0.001, 0.003])
     >>> pace = Pace(clock=lambda: next(seconds))
-    >>> pace.after(1, first=True), pace.after(1), pace.after(1)
-    (1, 1, 2)
+    >>> pace.after(1, first=True)
+    1
+    >>> pace.goes_on(); pace.after(1)
+    2
+    >>> pace.goes_on(); pace.after(2)
+    4
     """
 
     def __init__(self, fixed: int | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
