@@ -161,6 +161,10 @@ def layer_gradient_spike(factor: float = 10.0, window: int = 50) -> Tripwire:
     Args:
       factor: times the median. 10 is a judgement.
       window: over how many steps; at least 10 must have passed. 50 is a judgement.
+
+    >>> bad = layer_gradient_spike(factor=10.0).rule.fresh()
+    >>> [bad(value) for value in [*[1.0] * 10, 50.0]][-2:]
+    [False, True]
     """
     says = f"gradient of {{layer}} is over {factor:g} times its median: norm {{value:.3g}}"
     return OnColumn("layer_gradient_spike", "grad_norm/*", Spike(factor, window), says)

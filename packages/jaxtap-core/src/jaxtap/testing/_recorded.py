@@ -22,6 +22,12 @@ class Recorded(NamedTuple):
       result: what the program has returned.
       events: all that was seen.
       report: what was seen and what was not.
+
+    >>> import jax
+    >>> from jaxtap.testing import recorded
+    >>> run = recorded(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, x), 0.0)
+    >>> float(run.result), len(run.events), run.report.ok
+    (3.0, 3, True)
     """
 
     result: Any
@@ -96,5 +102,13 @@ def wait() -> None:
     """Wait until all that the programs of this thread have sent has arrived, and the functions called with it have run.
 
     Leaving a lens does so by itself.
+
+    >>> import jax, jaxtap
+    >>> from jaxtap.testing import wait
+    >>> with jaxtap.record() as rec:
+    ...     total = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x + 1.0, x))(0.0)
+    ...     wait()
+    ...     len(rec.events)
+    3
     """
     settle()
