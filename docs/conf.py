@@ -55,6 +55,8 @@ myst_enable_extensions = ["colon_fence", "substitution"]
 myst_substitutions = figures.substitutions()
 
 nb_execution_mode = "force"
+# A busy machine takes its time.
+nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 # Each line of an alert is written by itself; a page shows them together.
 nb_merge_streams = True
