@@ -21,6 +21,8 @@ def assert_identical(result: Any, expected: Any) -> None:
     Raises:
       AssertionError: if a leaf differs, or there are more in one of the two; names the first.
 
+    >>> import numpy as np
+    >>> from jaxtap.testing import assert_identical
     >>> assert_identical({"a": np.float32("nan")}, {"a": np.float32("nan")})
     >>> assert_identical({"a": 0.0}, {"a": -0.0})
     Traceback (most recent call last):

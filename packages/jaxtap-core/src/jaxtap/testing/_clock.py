@@ -18,6 +18,7 @@ class Clock:
       now: what it shows. Set it, or let it `advance`.
 
     >>> import jax, jaxtap
+    >>> from jaxtap.testing import Clock
     >>> with Clock(100.0) as clock, jaxtap.record() as rec:
     ...     total = jax.lax.fori_loop(0, 2, lambda i, total: total + i, 0)
     >>> [event.time for event in rec.events]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -15,7 +16,8 @@ from jaxtap._router import settle
 from jaxtap.testing._bits import assert_identical
 
 
-class Recorded(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Recorded:
     """A run under a lens.
 
     Attributes:
@@ -46,6 +48,8 @@ def recorded(f: Callable[..., Any], *args: Any, **options: Any) -> Recorded:
     Raises:
       Exception: what `f` raises.
 
+    >>> import jax
+    >>> from jaxtap.testing import recorded
     >>> def program(n):
     ...     return jax.lax.fori_loop(0, 3, lambda i, total: total + i, n)
     >>> run = recorded(program, 10, select=lambda leaves: leaves[1])
@@ -76,6 +80,8 @@ def assert_untouched(
     Raises:
       AssertionError: if the result differs, or something stays behind.
 
+    >>> import jax
+    >>> from jaxtap.testing import assert_untouched
     >>> recorder = assert_untouched(lambda x: jax.lax.fori_loop(0, 3, lambda i, x: x * 2.0, x), 1.0)
     >>> len(recorder.events)
     3
