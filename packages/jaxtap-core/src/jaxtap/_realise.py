@@ -7,8 +7,10 @@ not be fused the way it is without a lens, and the program's own result would mo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from typing import Any
 
 from jax.interpreters import mlir
@@ -43,18 +45,36 @@ def _realising(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
     """A lowering rule that realises marked loops and leaves all others to `rule`."""
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
-        if not any(has_marks(value) for value in params.values() if is_jaxpr(value)):
-            return rule(ctx, *args, **params)
+        with _loops.within():
+            if not any(has_marks(value) for value in params.values() if is_jaxpr(value)):
+                return rule(ctx, *args, **params)
 
-        around = _outermost(ctx)
+            around = _outermost(ctx)
 
-        def run(*values: Any) -> list[Any]:
-            return realise(primitive, params, values, around)
+            def run(*values: Any) -> list[Any]:
+                return realise(primitive, params, values, around)
 
-        written = gathering(run) if around.gathers else run
-        return mlir.lower_fun(on_untyped(written), multiple_results=True)(ctx, *args)
+            written = gathering(run) if around.gathers else run
+            return mlir.lower_fun(on_untyped(written), multiple_results=True)(ctx, *args)
 
     return lower
+
+
+class _Loops(threading.local):
+    """How many loops are around what is being lowered in this thread."""
+
+    depth = 0
+
+    @contextlib.contextmanager
+    def within(self) -> Generator[None]:
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+
+_loops = _Loops()
 
 
 def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,12 +82,14 @@ def _in_place(rule: Callable[..., Any]) -> Callable[..., Any]:
 
     XLA inlines what a `jit` calls in any case. Before that, what leads to a value that the call is given cannot be
     seen from within, nor what leads to one that it returns from without: a lens with hooks marks those of all kinds.
+    In a loop, marks are not read so, and a step is left as it is.
     """
 
     def lower(ctx: Any, *args: Any, **params: Any) -> Any:
         if is_gated(params["jaxpr"]):
             return _lower_branch(rule, ctx, *args, **params)
-        if not is_plain(params) or not (_is_looked_into(params["jaxpr"]) or _active.has_hooks()):
+        hooked = _active.has_hooks() and not _loops.depth
+        if not is_plain(params) or not (_is_looked_into(params["jaxpr"]) or hooked):
             return rule(ctx, *args, **params)
         return mlir.lower_fun(_points.written_out(params["jaxpr"]), multiple_results=True)(ctx, *args)
 
