@@ -18,6 +18,7 @@ from jaxtap._config import OPS, Host, check_callable, check_count, check_marks
 from jaxtap._events import TapEvent
 from jaxtap._flush import Slot
 from jaxtap._lens import Lens, Opening
+from jaxtap._payload import is_array
 from jaxtap._recorder import Events, FlightRecorder
 from jaxtap._report import Report
 from jaxtap._retype import on_untyped
@@ -186,7 +187,7 @@ def collect(
     @functools.wraps(f)
     def g(*args: Any, **kwargs: Any) -> tuple[Any, Collected]:
         leaves, treedef = jax.tree_util.tree_flatten((args, kwargs))
-        dynamic = [i for i, leaf in enumerate(leaves) if _is_value(leaf)]
+        dynamic = [i for i, leaf in enumerate(leaves) if is_array(leaf)]
 
         def flat(*values: Any) -> Any:
             given = list(leaves)
@@ -210,7 +211,3 @@ def collect(
         return result, Collected(list(kept.slots.values()), host, state.used, state.rings)
 
     return g
-
-
-def _is_value(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex))

@@ -243,8 +243,8 @@ def over_lanes(layers: Layers, count: int, run: Any) -> Any:
 def flattened(shape: dict[str, Any], value: Any) -> list[Any]:
     """The arrays of a selected value as they cross; `shape` is told how they make up the value again."""
     leaves, shape["treedef"] = jax.tree_util.tree_flatten(value)
-    shape["fixed"] = tuple((i, leaf) for i, leaf in enumerate(leaves) if not _is_array(leaf))
-    forms = [shipped(leaf) for leaf in leaves if _is_array(leaf)]
+    shape["fixed"] = tuple((i, leaf) for i, leaf in enumerate(leaves) if not is_array(leaf))
+    forms = [shipped(leaf) for leaf in leaves if is_array(leaf)]
     shape["restores"] = tuple(restore for _, restore in forms)
     return [form for form, _ in forms]
 
@@ -262,7 +262,8 @@ def _columns(selection: Selection, site: Site, value: Any) -> tuple[str, ...]:
     return tuple(sorted(site.names[i] for i in found))
 
 
-def _is_array(leaf: Any) -> bool:
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array, or a number that becomes one."""
     return hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex))
 
 
