@@ -18,10 +18,20 @@ from jax import lax
 
 from jaxtap._emit import emit_p
 from jaxtap._flush import MOST_ROWS, Flush, Slot, fits, flush_p
-from jaxtap._jaxprs import CALLS, advance, as_function, cond_p, consts, inner, is_literal, jit_p, subjaxprs, while_p
-
-# A nested loop of known trip count is flushed only by the loop around it, if it makes at most this many trips.
-_FEW_TRIPS = 256
+from jaxtap._inside import MOST_TRIPS
+from jaxtap._jaxprs import (
+    CALLS,
+    advance,
+    as_function,
+    cond_p,
+    consts,
+    in_runs,
+    inner,
+    is_literal,
+    jit_p,
+    subjaxprs,
+    while_p,
+)
 
 
 @dataclasses.dataclass
@@ -133,8 +143,8 @@ class Buffers:
         def value(atom: Any) -> Any:
             return atom.val if is_literal(atom) else values[atom]
 
-        for sends, eqns in _runs(jaxpr.eqns):
-            if not sends:
+        for eqns_send, eqns in in_runs(jaxpr.eqns, sends):
+            if not eqns_send:
                 advance(jaxpr, eqns, values)
                 continue
             (eqn,) = eqns
@@ -221,7 +231,7 @@ class Buffers:
     def _trips(self, eqn: Any) -> int | None:
         """Trip count of a nested loop whose rows all fit, so that the loop around it can make room for them."""
         body, trips = eqn.params["body_jaxpr"], trip_count(eqn)
-        if trips is None or trips > _FEW_TRIPS or _crosses(body, self.slots):
+        if trips is None or trips > MOST_TRIPS or _crosses(body, self.slots):
             return None
         needs = self._needs(body)
         fits = all(count * trips <= self.slots[key].rows for key, count in needs.items())
@@ -269,19 +279,6 @@ def calls_host(eqn: Any) -> bool:
     """Whether an equation calls the host for anything but to send events, or holds one that does."""
     own = eqn.primitive.name.endswith("callback") or eqn.primitive.name in ("debug_print", "infeed", "outfeed")
     return own or any(calls_host(each) for sub in subjaxprs(eqn) for each in inner(sub).eqns)
-
-
-def _runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
-    """The equations in runs that send nothing, and one by one where they send."""
-    found: list[tuple[bool, list[Any]]] = []
-    for eqn in eqns:
-        if sends(eqn):
-            found.append((True, [eqn]))
-        elif found and not found[-1][0]:
-            found[-1][1].append(eqn)
-        else:
-            found.append((False, [eqn]))
-    return found
 
 
 def _buffered(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:
@@ -349,7 +346,7 @@ def _outside(closed: Any, args: Sequence[Any]) -> list[Any]:
     def value(atom: Any) -> Any:
         return atom.val if is_literal(atom) else values[atom]
 
-    for eqns_send, eqns in _runs(jaxpr.eqns):
+    for eqns_send, eqns in in_runs(jaxpr.eqns, sends):
         eqn, operands = eqns[0], [value(v) for v in eqns[0].invars]
         if not eqns_send or not _buffered(eqn) or eqn.primitive is emit_p:
             advance(jaxpr, eqns, values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -173,6 +173,19 @@ def advance(jaxpr: Any, eqns: Sequence[Any], values: dict[Any, Any]) -> None:
     needs = list(dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v) and v in values))
     gives = [v for e in eqns for v in e.outvars if not is_dropped(v)]
     values.update(zip(gives, evaluator(jaxpr, eqns, needs, gives)(*(values[v] for v in needs)), strict=True))
+
+
+def in_runs(eqns: Iterable[Any], alone: Callable[[Any], bool]) -> list[tuple[bool, list[Any]]]:
+    """Equations one by one where `alone` holds of them, and those between in runs; with each, which of both it is."""
+    found: list[tuple[bool, list[Any]]] = []
+    for eqn in eqns:
+        if alone(eqn):
+            found.append((True, [eqn]))
+        elif found and not found[-1][0]:
+            found[-1][1].append(eqn)
+        else:
+            found.append((False, [eqn]))
+    return found
 
 
 def unnamed(jaxpr: Any) -> Any:

@@ -18,6 +18,7 @@ from jaxtap._jaxprs import (
     CALLS,
     advance,
     consts,
+    in_runs,
     inner,
     is_jaxpr,
     is_literal,
@@ -99,17 +100,8 @@ def walk(closed: Any, args: Sequence[Any], around: Around, want: Sequence[Any] =
 
 def runs(eqns: Sequence[Any]) -> list[tuple[bool, list[Any]]]:
     """The equations in runs without any mark, and one by one where they mark a point or hold marks."""
-    found: list[tuple[bool, list[Any]]] = []
-    for eqn in eqns:
-        if is_mark(eqn) and eqn.params["site"].kind in ("carry", "output"):
-            continue
-        if is_mark(eqn) or any(map(has_marks, subjaxprs(eqn))):
-            found.append((True, [eqn]))
-        elif found and not found[-1][0]:
-            found[-1][1].append(eqn)
-        else:
-            found.append((False, [eqn]))
-    return found
+    others = (eqn for eqn in eqns if not (is_mark(eqn) and eqn.params["site"].kind in ("carry", "output")))
+    return in_runs(others, lambda eqn: is_mark(eqn) or any(map(has_marks, subjaxprs(eqn))))
 
 
 def _enter(eqn: Any, args: list[Any], around: Around) -> Sequence[Any]:
