@@ -8,6 +8,7 @@ is not done twice, but read as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,9 @@ _KEPT = (
     "stablehlo.collective_permute",
     "mpmd.call",
 )
+
+# Elements of a result that is worth not being made twice.
+_LARGE = 1 << 14
 
 # XLA turns a product whose one use is one of these around itself, which a second use would keep it from.
 _TURNED = ("stablehlo.transpose", "stablehlo.reshape")
@@ -99,13 +103,54 @@ def _is_kept(operation: Any, block: Any) -> bool:
         operation = operation.operands[0].owner.operation
     if operation.name == "func.call":
         return _is_heavy(operation, {})
-    return operation.name in _KEPT and not _is_scalar(operation)
+    if operation.name in _KEPT:
+        return not _is_scalar(operation)
+    return _is_materialised(operation, block)
+
+
+def _is_materialised(operation: Any, block: Any) -> bool:
+    """Whether XLA gives the result of an operation memory of its own, so that another use changes nothing.
+
+    It does where the result is used more than once and a convolution, or a product of whole matrices, is among the
+    uses. Of smaller results this is not asked: XLA rewrites small products, and doing a little twice costs nothing.
+    """
+    if len(operation.results) != 1 or _size(operation) < _LARGE:
+        return False
+    users = _users(operation)
+    return len(users) > 1 and any(_is_apart(user, block) for user in users)
+
+
+def _users(operation: Any) -> list[Any]:
+    """The operations that use the one result of another, each once."""
+    found: list[Any] = []
+    for use in operation.results[0].uses:
+        if use.owner.operation not in found:
+            found.append(use.owner.operation)
+    return found
+
+
+def _is_apart(operation: Any, block: Any) -> bool:
+    """Whether XLA never fuses an operation with what leads to its operands."""
+    if operation.block != block:
+        return False
+    if operation.name == "stablehlo.convolution":
+        return True
+    return operation.name == "stablehlo.dot_general" and all(len(_shape(v)) == 2 for v in operation.operands)
+
+
+def _shape(value: Any) -> list[int]:
+    return list(mlir.ir.RankedTensorType(value.type).shape)
+
+
+def _size(operation: Any) -> int:
+    """How many elements the one result of an operation has."""
+    return math.prod(_shape(operation.results[0]))
 
 
 def _is_scalar(operation: Any) -> bool:
     """Whether an operation is a product of two vectors: a sum to XLA, which it fuses with others."""
     dot = operation.name in ("stablehlo.dot", "stablehlo.dot_general")
-    return dot and not any(size > 1 for size in mlir.ir.RankedTensorType(operation.results[0].type).shape)
+    return dot and _size(operation) <= 1
 
 
 def _is_heavy(call: Any, known: dict[str, bool]) -> bool:
