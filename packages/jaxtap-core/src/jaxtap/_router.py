@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import queue
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 
+from jaxtap._dispatch import programs
 from jaxtap._guard import Guard
 
 # How long a finished program waits for user functions, and how long for one that makes no progress. It waits at
@@ -34,6 +36,7 @@ class Router:
 
     def _reset(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._later: list[tuple[float, Callable[[], Any]]] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._ended = 0
@@ -47,9 +50,38 @@ class Router:
                     self._thread.start()
         self._jobs.put(job)
 
+    def put_within(self, job: Callable[[], Any], seconds: float) -> None:
+        """Run `job` after at most some seconds, sooner if someone waits: what comes until then is done with it."""
+        if not seconds:
+            self.put(job)
+            return
+        with self._lock:
+            self._later.append((time.monotonic() + seconds, job))
+        self.put(_nothing)
+
+    def _next(self) -> Callable[[], Any]:
+        """Wait for the next job."""
+        while True:
+            with self._lock:
+                due = min((at for at, _ in self._later), default=None)
+            if due is None:
+                return self._jobs.get()
+            try:
+                return self._jobs.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                self._hasten(time.monotonic())
+
+    def _hasten(self, until: float) -> None:
+        """Let the jobs come that are due at some time."""
+        with self._lock:
+            due = [job for at, job in self._later if at <= until]
+            self._later = [(at, job) for at, job in self._later if at > until]
+        for job in due:
+            self._jobs.put(job)
+
     def _run(self) -> None:
         while True:
-            job = self._jobs.get()
+            job = self._next()
             try:
                 job()
             except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
@@ -82,9 +114,14 @@ class Router:
 
     def _mark(self) -> threading.Event:
         """An event that is set when the jobs put so far have run."""
+        self._hasten(math.inf)
         done = threading.Event()
         self._jobs.put(done.set)
         return done
+
+
+def _nothing() -> None:
+    """Wakes the thread."""
 
 
 router = Router()
@@ -97,6 +134,7 @@ def settle() -> None:
       jax.errors.JaxRuntimeError: if one of the programs has failed.
     """
     try:
+        programs.wait()
         jax.effects_barrier()
     finally:
         router.drain()

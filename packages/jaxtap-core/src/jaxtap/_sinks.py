@@ -31,7 +31,13 @@ class Sink(Protocol):
 
 
 class TakesBatches:
-    """A sink of jaxtap's own, which takes what arrived together in the order in which it happened."""
+    """A sink of jaxtap's own, which takes what arrived together in the order in which it happened.
+
+    Attributes:
+      within_s: for how many seconds what has arrived may wait for more.
+    """
+
+    within_s = 0.0
 
     def add(self, item: Batch) -> None:
         """Take events."""

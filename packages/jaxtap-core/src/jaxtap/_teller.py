@@ -48,6 +48,8 @@ class Teller:
         self._told = 0
         self._poked = False
         self._drops = host.overflow == "drop"
+        alone = not any((host.alert, host.on_ys, host.alert_ys, host.taps))
+        self._within_s = host.on_step.within_s if alone and isinstance(host.on_step, TakesBatches) else 0.0
         self._alerted: set[tuple[str, str]] = set()
         self._printed: set[int] = set()
         self.behind = False
@@ -60,7 +62,7 @@ class Teller:
         """Something has arrived, or waits in the queue."""
         if not self._poked:
             self._poked = True
-            router.put(self._run)
+            router.put_within(self._run, self._within_s)
 
     def put(self, item: Batch | TapEvent) -> None:
         """Hand events on."""

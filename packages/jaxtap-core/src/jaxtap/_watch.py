@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# How long rows may wait to be judged together: for the processor, a row alone is as dear as several. Of the 50 ms in
+# which what has happened is told, this leaves more than half to whatever else delays it.
+WITHIN_S = 0.02
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What a watch looks at, and what it makes of it.
@@ -97,6 +102,8 @@ class Choices:
 
 class _Arrived(TakesBatches):
     """Is told that something has arrived, once for all that came together; no event is made for it."""
+
+    within_s = WITHIN_S
 
     def __init__(self, take: Callable[[], None]) -> None:
         self._take = take
