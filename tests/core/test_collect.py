@@ -72,8 +72,9 @@ def test_a_named_tripwire_is_kept() -> None:
     def f(x: Any) -> Any:
         return lax.scan(lambda c, t: (c + jnp.log(t), None), x, jnp.array([1.0, 2.0, -1.0, 3.0]))[0]
 
-    _, found = jax.jit(tap.collect(f, taps=[tap.watch_nan("log")], ops=()))(0.0)
+    _, found = jax.jit(tap.collect(f, taps=[tap.watch_nan("log"), tap.on("add")], ops=()))(0.0)
     assert [(e.path, e.step) for e in found.trips()] == [("scan[0]/log[0]", 2)]
+    assert len(found.events) == 5
 
 
 def test_values_are_not_there_while_a_program_is_traced() -> None:

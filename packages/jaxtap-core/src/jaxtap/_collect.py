@@ -48,7 +48,7 @@ class Collected:
 
     def __init__(self, slots: Sequence[Slot], host: Host, used: Sequence[Any], rings: Sequence[Sequence[Any]]) -> None:
         self._slots, self._host, self._used, self._rings = tuple(slots), host, used, rings
-        self._found: tuple[FlightRecorder, int] | None = None
+        self._found: tuple[FlightRecorder, int, Sequence[TapEvent]] | None = None
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """Its arrays, and what is known without them."""
@@ -59,7 +59,7 @@ class Collected:
         """The inverse of `tree_flatten`."""
         return cls(*known, *arrays)
 
-    def _recorded(self) -> tuple[FlightRecorder, int]:
+    def _recorded(self) -> tuple[FlightRecorder, int, Sequence[TapEvent]]:
         if self._found is None:
             leaves = jax.tree_util.tree_leaves((self._used, self._rings))
             if any(isinstance(leaf, Tracer) for leaf in leaves):
@@ -74,17 +74,17 @@ class Collected:
             self._found = self._replayed()
         return self._found
 
-    def _replayed(self) -> tuple[FlightRecorder, int]:
+    def _replayed(self) -> tuple[FlightRecorder, int, Sequence[TapEvent]]:
         recorder = FlightRecorder()
         if not self._slots:
-            return recorder, 0
+            return recorder, 0, ()
         lens = Lens(self._slots[0].entry.key.view, self._host, recorder)
         found, lost = _kept.chunks(self._slots, self._used, [list(map(np.asarray, rings)) for rings in self._rings])
         if found:
             lens.take_chunks(found, time.time())
         # The recorder asks the lens for its report as long as it lives.
         recorder.account = lens.report
-        return recorder, lost
+        return recorder, lost, lens.trips
 
     @property
     def events(self) -> Events:
@@ -105,8 +105,8 @@ class Collected:
         return self._recorded()[0].report()
 
     def trips(self) -> list[TapEvent]:
-        """The events of tripwires that have fired."""
-        return [event for event in self.events if event.kind == "primitive"]
+        """The events of tripwires that have fired, the first 1,000."""
+        return list(self._recorded()[2])
 
     def __repr__(self) -> str:
         return f"<Collected: {len(self._slots)} loops and points>"
