@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.extend import core as jcore
 from jax.interpreters import mlir
+from jax.interpreters import partial_eval as pe
 
 import jaxtap as tap
-from jaxtap import _jit_frames, _provenance, _pruned
+from jaxtap import _dispatch, _jit_frames, _provenance, _pruned
 from jaxtap._jaxprs import scan_p, while_p
 
 
@@ -106,3 +108,21 @@ def test_frames_of_jit_that_have_changed_are_no_error(monkeypatch: Any) -> None:
         jax.jit(lambda x: x + 1)(jnp.ones(3))
     row = log.of("<lambda>")[0]
     assert row.compile_seconds is not None and not row.arguments and not row.source
+
+
+def test_that_a_program_is_about_to_be_lowered_is_found(monkeypatch: Any) -> None:
+    """It is read from the names of functions on the stack."""
+    monkeypatch.setattr(_dispatch, "_is_alone", lambda: True)
+    primitive, found = jcore.Primitive("asking"), list[bool]()
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, lambda _, x: [x])
+
+    def rule(used: Any, *rest: Any) -> Any:
+        found.append(_dispatch.is_last(2))
+        return [True], rest[-1]
+
+    pe.dce_rules[primitive] = rule
+    jax.make_jaxpr(lambda x: pe.dce_jaxpr(jax.make_jaxpr(primitive.bind)(x).jaxpr, [True]) and x)(1.0)
+    assert found == [False]
+    jax.jit(lambda x: jax.jit(primitive.bind)(x) + 1.0).lower(1.0)
+    assert found == [False, True]

@@ -21,6 +21,8 @@ from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
 from jaxtap._buffers import gathering
 from jaxtap._devices import device_count, is_partitioned
+from jaxtap._dispatch import install as install_dispatch
+from jaxtap._dispatch import lightening
 from jaxtap._gates import install as install_gates
 from jaxtap._gates import is_gated
 from jaxtap._jaxprs import (
@@ -126,11 +128,12 @@ def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
     mark_p.def_impl(_points.run)
     install_gates()
+    install_dispatch()
     mlir.register_lowering(mark_p, _points.lower, cacheable=False)
     for primitive, realise_loop in ((scan_p, realise_scan), (while_p, realise_while)):
         loop_rules[primitive] = realise_loop
         mlir.register_lowering(primitive, _realising(primitive, _present_rule(primitive)))
-        pe.dce_rules[primitive] = remembering(primitive, pe.dce_rules.get(primitive, keep_whole))
+        pe.dce_rules[primitive] = lightening(remembering(primitive, pe.dce_rules.get(primitive, keep_whole)))
     # Not cached, an equation is lowered where it stands, and what leads to its operands can be seen. The text that
     # comes out is the same.
     mlir.register_lowering(jit_p, _in_place(_present_rule(jit_p)), cacheable=False)
