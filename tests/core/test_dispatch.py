@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+import jaxtap as tap
 from jaxtap import _dispatch
 from jaxtap.internal import Plan, Selection, View, Watch, mark_for
 
@@ -166,3 +168,34 @@ def test_with_several_devices_effects_stay(monkeypatch: pytest.MonkeyPatch) -> N
             program(1.0)
         assert "cache_miss" in calls_of_python(program, 1.0)
     assert len(seen.rows) == 4
+
+
+def forbidding() -> list[Any]:
+    """Ways in which a user's program may be run, which what waits for it must not mind."""
+    return [
+        lambda: jax.disable_jit(),
+        lambda: jax.transfer_guard("disallow_explicit"),
+        lambda: jax.debug_nans(True),
+        lambda: jax.numpy_dtype_promotion("strict"),
+        lambda: jax.default_device(jax.devices()[-1]),
+    ]
+
+
+@pytest.mark.parametrize("way", range(len(forbidding())))
+def test_however_the_program_is_run(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_dispatch.programs, "_behind", None)
+    monkeypatch.setattr(_dispatch.programs, "are_there", True)
+    x = jnp.ones((3, 3))
+    seen = watch()
+    with forbidding()[way](), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with seen:
+            flat(x)
+    assert len(seen.rows) == 1
+
+
+def test_a_log_of_compiles_has_only_the_program_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_dispatch.programs, "_behind", None)
+    with tap.compiles() as log, watch():
+        jax.jit(lambda x: x * 7.0 + shown(x))(1.0)
+    assert [row.name for row in log if row.name == "negative"] == [] and log.of("<lambda>")

@@ -278,3 +278,9 @@ def test_a_mark_without_a_lens_is_nothing() -> None:
     for name in ("", "a/b", "a[0]", 5):
         with pytest.raises(ValueError, match="the name of a mark must be"):
             tap.mark(name, 1.0)
+
+
+def test_a_mark_without_jit() -> None:
+    with jax.disable_jit(), tap.record() as rec:
+        tap.mark("seen", jnp.arange(3.0) * 2.0)
+    assert [(e.path, e.value.tolist()) for e in rec.events] == [("seen[0]", [0.0, 2.0, 4.0])]

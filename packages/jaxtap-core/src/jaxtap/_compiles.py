@@ -18,6 +18,7 @@ import jax
 from jax import monitoring
 from jax.extend import source_info_util
 
+from jaxtap._active import looks_away
 from jaxtap._cache_gates import calls_host, outcome
 from jaxtap._compile_log import Compile, CompileLog
 from jaxtap._config import THREADS, check_count
@@ -141,7 +142,9 @@ class Listener:
             self._guard.failed("jaxtap.compiles", error)
 
     def _is_mine(self) -> bool:
-        return bool(self._open) and (self._everywhere or threading.get_ident() in self._open)
+        if not self._open or looks_away():
+            return False
+        return self._everywhere or threading.get_ident() in self._open
 
     # --- The stations ---------------------------------------------------------------------------------------------
 

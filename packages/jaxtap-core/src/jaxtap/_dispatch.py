@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.interpreters import partial_eval as pe
 
 from jaxtap import _active
@@ -51,7 +52,8 @@ class _Programs:
         if not self.are_there:
             return
         try:
-            with _active.looking_away():
+            # Whatever the user's program forbids is not asked of these.
+            with _active.looking_away(), jax.disable_jit(False), jax.transfer_guard("allow"):
                 if self._behind is None:
                     self._behind = _behind()
                 jax.block_until_ready([program(argument) for program, argument in self._behind])
@@ -64,7 +66,7 @@ programs = _Programs()
 
 def _behind() -> list[tuple[Any, Any]]:
     """A small program for each device."""
-    arguments = [jax.device_put(jnp.int32(0), device) for device in _devices()]
+    arguments = [jax.device_put(np.int32(0), device) for device in _devices()]
     return [(jax.jit(jnp.negative).lower(argument).compile(), argument) for argument in arguments]
 
 
