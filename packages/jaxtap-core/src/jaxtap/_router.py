@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import collections
+import contextlib
 import math
 import os
 import queue
@@ -36,7 +38,7 @@ class Router:
 
     def _reset(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-        self._later: list[tuple[float, Callable[[], Any]]] = []
+        self._later: collections.deque[tuple[float, Callable[[], Any]]] = collections.deque()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._ended = 0
@@ -55,38 +57,36 @@ class Router:
         if not seconds:
             self.put(job)
             return
-        with self._lock:
-            self._later.append((time.monotonic() + seconds, job))
+        self._later.append((time.monotonic() + seconds, job))
         self.put(_nothing)
 
     def _next(self) -> Callable[[], Any]:
-        """Wait for the next job."""
+        """Wait for the next job, and meanwhile run those whose time is up."""
         while True:
-            with self._lock:
-                due = min((at for at, _ in self._later), default=None)
+            self._run_later(time.monotonic())
+            due = min((at for at, _ in tuple(self._later)), default=None)
             if due is None:
                 return self._jobs.get()
-            try:
+            with contextlib.suppress(queue.Empty):
                 return self._jobs.get(timeout=max(0.0, due - time.monotonic()))
-            except queue.Empty:
-                self._hasten(time.monotonic())
 
-    def _hasten(self, until: float) -> None:
-        """Let the jobs come that are due at some time."""
-        with self._lock:
-            due = [job for at, job in self._later if at <= until]
-            self._later = [(at, job) for at, job in self._later if at > until]
-        for job in due:
-            self._jobs.put(job)
+    def _run_later(self, until: float) -> None:
+        """On the thread itself, which alone takes jobs out: run those that are due at some time."""
+        for item in tuple(self._later):
+            if item[0] <= until:
+                self._later.remove(item)
+                self._do(item[1])
 
     def _run(self) -> None:
         while True:
-            job = self._next()
-            try:
-                job()
-            except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
-                _guard.failed("a user function", error)
-            self.progress()
+            self._do(self._next())
+
+    def _do(self, job: Callable[[], Any]) -> None:
+        try:
+            job()
+        except BaseException as error:  # noqa: BLE001 - this thread must outlive whatever a user function raises
+            _guard.failed("a user function", error)
+        self.progress()
 
     def progress(self) -> None:
         """A job that calls many user functions has called one more."""
@@ -114,9 +114,14 @@ class Router:
 
     def _mark(self) -> threading.Event:
         """An event that is set when the jobs put so far have run."""
-        self._hasten(math.inf)
         done = threading.Event()
-        self._jobs.put(done.set)
+
+        def last() -> None:
+            # No lock is taken for those that may wait: Ctrl-C can come while it is, and leave it so.
+            self._run_later(math.inf)
+            done.set()
+
+        self._jobs.put(last)
         return done
 
 
