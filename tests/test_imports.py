@@ -33,7 +33,7 @@ def test_import_loads_no_library_that_is_not_needed(module: str):
 
 
 # The files that lean on a module inside JAX, each with its reason; tests/core/test_private.py watches them.
-REASONED = ("_pruned.py", "_jit_frames.py")
+REASONED = ("_pruned.py", "_jit_frames.py", "_dispatch.py")
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.name not in REASONED], ids=relative)
