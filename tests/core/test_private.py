@@ -57,7 +57,7 @@ def test_what_is_being_traced_for_is_found(transform: Any, purpose: str) -> None
     seen: list[str] = []
 
     def watched(x: Any) -> Any:
-        seen.extend(filter(None, map(_provenance._traced_for, _provenance._frames(0))))
+        seen.extend(filter(None, map(_provenance._traced_for, _provenance.frames(0))))
         return x + 1.0
 
     jax.block_until_ready(transform(watched))

@@ -14,19 +14,18 @@ lose theirs: those belong to a watch, which waits for itself. Where there are se
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval as pe
 
 from jaxtap import _active
 from jaxtap._guard import Guard
 from jaxtap._jaxprs import EFFECT, inner, subjaxprs
-from jaxtap._mark import has_marks, is_mark, mark_p, strip
+from jaxtap._mark import has_marks, is_mark, strip
+from jaxtap._provenance import frames
 
 _MODULE = "jax._src.interpreters.pxla"
 _LAST = "prune_unused_inputs"
@@ -123,14 +122,5 @@ def is_last(depth: int) -> bool:
     # With checks, JAX compares the effects of equations with those of their primitives.
     if jax.config.jax_enable_checks or not _is_alone():
         return False
-    frame = inspect.currentframe()
-    for _ in range(depth):
-        frame = frame and frame.f_back
-    while frame is not None and frame.f_code.co_name in _BETWEEN:
-        frame = frame.f_back
+    frame = next((frame for frame in frames(depth + 1) if frame.f_code.co_name not in _BETWEEN), None)
     return frame is not None and frame.f_code.co_name == _LAST and frame.f_globals.get("__name__") == _MODULE
-
-
-def install() -> None:
-    """Put the rule of marks in place."""
-    pe.dce_rules[mark_p] = leave_out

@@ -39,7 +39,8 @@ def is_recomputation() -> bool:
     return "rematted_computation" in str(source_info_util.current_name_stack())
 
 
-def _frames(depth: int) -> Iterator[FrameType]:
+def frames(depth: int) -> Iterator[FrameType]:
+    """The frames on the stack, innermost first, from the one so many calls above that of whoever asks."""
     frame = inspect.currentframe()
     for _ in range(depth + 1):
         frame = frame and frame.f_back
@@ -61,7 +62,7 @@ def _traced_for(frame: FrameType) -> str | None:
 
 def is_discarded() -> bool:
     """Whether what is being traced will be thrown away by a library that checks it first."""
-    return any(_traced_for(frame) in _DISCARDED for frame in _frames(1))
+    return any(_traced_for(frame) in _DISCARDED for frame in frames(1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +80,14 @@ class Place:
 
 def caller_of(depth: int) -> Place:
     """The place, and the line, that a function `depth` frames up is called from."""
-    frame = next(_frames(depth + 1))
+    frame = next(frames(depth + 1))
     return Place(f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}+{frame.f_lasti}", _line(frame))
 
 
 def caller_outside(depth: int, packages: Sequence[str]) -> Place:
     """As `caller_of`, passing over the code of some packages, of jaxtap's own and of Python's context managers."""
     passed = (*packages, *_NO_ONE, "jax", "jaxtap", "jaxtap_blackjax", "jaxtap_flax", "jaxtap_optax")
-    for frame in _frames(depth + 1):
+    for frame in frames(depth + 1):
         if frame.f_globals.get("__name__", "").split(".")[0] not in passed:
             return Place(f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}+{frame.f_lasti}", _line(frame))
     return caller_of(depth + 1)
@@ -108,7 +109,7 @@ def place(depth: int) -> Place | None:
     calls: list[str] = []
     source = ""
     traced = False
-    for frame in _frames(depth + 1):
+    for frame in frames(depth + 1):
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
         if code.co_filename.startswith(_HERE) or module in _NO_ONE:
             continue

@@ -21,8 +21,7 @@ from jaxtap._announce import has_listeners, sends
 from jaxtap._around import Around
 from jaxtap._buffers import gathering
 from jaxtap._devices import device_count, is_partitioned
-from jaxtap._dispatch import install as install_dispatch
-from jaxtap._dispatch import lightening
+from jaxtap._dispatch import leave_out, lightening
 from jaxtap._gates import install as install_gates
 from jaxtap._gates import is_gated
 from jaxtap._jaxprs import (
@@ -128,7 +127,7 @@ def install() -> None:
     """Put the realising rules in front of JAX's own. Without a mark they pass everything on unchanged."""
     mark_p.def_impl(_points.run)
     install_gates()
-    install_dispatch()
+    pe.dce_rules[mark_p] = leave_out
     mlir.register_lowering(mark_p, _points.lower, cacheable=False)
     for primitive, realise_loop in ((scan_p, realise_scan), (while_p, realise_while)):
         loop_rules[primitive] = realise_loop
