@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,6 +55,48 @@ def test_a_second_lens_traces_nothing_again() -> None:
             f.call(v)
         assert [event.step for event in rec.events] == [0, 2, 4]
     assert f.traces == 1
+
+
+def body(c: Any, x: Any) -> Any:
+    return c * 0.5 + x, c
+
+
+def outer(c: Any, _: Any) -> Any:
+    return lax.scan(body, c, jnp.arange(3.0))[0], None
+
+
+def below_five(c: Any) -> Any:
+    return c < 5
+
+
+def one_more(c: Any) -> Any:
+    return c + 1
+
+
+def looped(c: Any) -> Any:
+    return outer(c, None)[0]
+
+
+kept = jax.checkpoint(looped)
+
+EAGER: dict[str, Callable[[], Any]] = {
+    "scan": lambda: lax.scan(body, 1.0, jnp.arange(3.0)),
+    "while": lambda: lax.while_loop(below_five, one_more, 0),
+    "nested": lambda: lax.scan(outer, 1.0, None, length=2),
+    "cond": lambda: lax.cond(True, looped, jnp.sin, 1.0),
+    "remat": lambda: kept(1.0),
+    "vmap": lambda: jax.vmap(looped)(jnp.arange(3.0)),
+}
+
+
+@pytest.mark.parametrize("name", EAGER)
+def test_what_runs_eagerly_is_compiled_once(name: str) -> None:
+    for _ in range(2):
+        with tap.record() as rec:
+            EAGER[name]()
+    with tap.compiles() as log, tap.record() as again:
+        EAGER[name]()
+    assert [row.name for row in log] == [] and len(again.events) == len(rec.events) > 0
 
 
 def test_another_select_gets_its_own_values() -> None:

@@ -18,7 +18,6 @@ from jaxtap._jaxprs import (
     label,
     map_subjaxprs,
     remat_p,
-    rewrap,
     scan_p,
     subjaxprs,
     while_p,
@@ -59,7 +58,7 @@ def adopt(jaxpr: Any, head: Path, mark: Marker, keys: tuple[Key, ...], entered: 
         eqns += points.after()
         return with_eqns(inner(jaxpr), eqns)
 
-    return rewrap(jaxpr, _adopted.get(inner(jaxpr), (head, keys, entered), make))
+    return _adopted.rewrap(jaxpr, (head, keys, entered), make)
 
 
 class _Numbers:
@@ -175,4 +174,4 @@ def behead(jaxpr: Any, head: Path) -> Any:
             eqns.append(eqn)
         return with_eqns(inner(jaxpr), eqns)
 
-    return rewrap(jaxpr, _headed.get(inner(jaxpr), head, make))
+    return _headed.rewrap(jaxpr, head, make)

@@ -31,7 +31,6 @@ from jaxtap._jaxprs import (
     map_subjaxprs,
     remat_p,
     replace_params,
-    rewrap,
     scan_counts,
     scan_p,
     while_p,
@@ -161,7 +160,7 @@ def with_marks(
             return loop.with_identities(numbered, eqns, keys, info)
         return with_eqns(numbered, eqns)
 
-    new = {**params, parameter: rewrap(body, _marked.get(inner(body), (keys, root, loop.total, taken), make))}
+    new = {**params, parameter: _marked.rewrap(body, (keys, root, loop.total, taken), make)}
     if primitive is while_p:
         new["cond_jaxpr"] = adopt(params["cond_jaxpr"], (root, "cond"), mark_inside, keys)
     return new
@@ -183,7 +182,7 @@ def _widen(jaxpr: Any, keys: tuple[Any, ...]) -> Any:
 
     if EFFECT not in inner(jaxpr).effects:
         return jaxpr
-    return rewrap(jaxpr, _widened.get(inner(jaxpr), keys, make))
+    return _widened.rewrap(jaxpr, keys, make)
 
 
 # --- Branches and checkpoints outside any loop ---------------------------------------------------------------

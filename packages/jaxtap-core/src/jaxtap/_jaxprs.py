@@ -214,3 +214,9 @@ class WeakMemo:
         if key not in results:
             results[key] = make()
         return results[key]
+
+    def rewrap(self, jaxpr: Any, key: Any, make: Callable[[], Any]) -> Any:
+        """As `get` for the open jaxpr of `jaxpr`, closed if that was: JAX knows by the object what it has compiled."""
+        if inner(jaxpr) is jaxpr:
+            return self.get(jaxpr, key, make)
+        return self.get(jaxpr, key, lambda: rewrap(jaxpr, self.get(inner(jaxpr), key, make)))

@@ -15,7 +15,6 @@ from jaxtap._jaxprs import (
     inner,
     is_jaxpr,
     map_subjaxprs,
-    rewrap,
     scan_p,
     subjaxprs,
     while_p,
@@ -201,7 +200,7 @@ def _strip(jaxpr: Any, points_only: bool) -> Any:
         eqns = [map_subjaxprs(e, lambda _, sub: again(sub)) for e in inner(jaxpr).eqns if not taken(e)]
         return with_eqns(inner(jaxpr), eqns)
 
-    return rewrap(jaxpr, _stripped.get(inner(jaxpr), points_only, make))
+    return _stripped.rewrap(jaxpr, points_only, make)
 
 
 @mark_p.def_effectful_abstract_eval
