@@ -159,6 +159,22 @@ def test_a_program_that_ends_with_something_under_way(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_a_watch_while_python_ends(tmp_path: Path) -> None:
+    """No thread begins then."""
+    script = tmp_path / "late.py"
+    script.write_text(
+        "import atexit, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_dispatch import *\n"
+        "def late():\n"
+        "    with watch() as seen: looped(jnp.ones((SIZE, SIZE)) / SIZE)\n"
+        "    print(len(seen.rows))\n"
+        "atexit.register(late)\n"
+    )
+    command = [sys.executable, "-W", "error", str(script), str(Path(__file__).parent)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ran.stdout, ran.stderr) == ("4\n", "")
+
+
 def test_with_several_devices_effects_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs on several are not in one order with those on one."""
     monkeypatch.setattr(_dispatch, "_is_alone", lambda: False)
@@ -183,7 +199,7 @@ def forbidding() -> list[Any]:
 
 @pytest.mark.parametrize("way", range(len(forbidding())))
 def test_however_the_program_is_run(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dispatch.programs, "_behind", None)
+    _dispatch._behind.cache_clear()
     monkeypatch.setattr(_dispatch.programs, "are_there", True)
     x = jnp.ones((3, 3))
     seen = watch()
@@ -194,8 +210,8 @@ def test_however_the_program_is_run(way: int, monkeypatch: pytest.MonkeyPatch) -
     assert len(seen.rows) == 1
 
 
-def test_a_log_of_compiles_has_only_the_program_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dispatch.programs, "_behind", None)
+def test_a_log_of_compiles_has_only_the_program_s_own() -> None:
+    _dispatch._behind.cache_clear()
     with tap.compiles() as log, watch():
         jax.jit(lambda x: x * 7.0 + shown(x))(1.0)
-    assert [row.name for row in log if row.name == "negative"] == [] and log.of("<lambda>")
+    assert [row.name for row in log if row.name == "neg"] == [] and log.of("<lambda>")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import contextvars
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -110,10 +110,10 @@ class _Stack(threading.local):
     def __init__(self) -> None:
         self.keys: list[Key] = []
         self.base: Any = None
-        self.looks_away = False
 
 
 _stack = _Stack()
+_looks_away = contextvars.ContextVar("jaxtap_looks_away", default=False)
 _everywhere: list[Key] = []
 # How many lenses are open in the whole process: the interception is in place while there are any.
 _open: dict[int, Lens] = {}
@@ -121,22 +121,20 @@ _open: dict[int, Lens] = {}
 
 def active() -> tuple[Key, ...]:
     """The keys of the lenses that see this thread, outermost first."""
-    return () if _stack.looks_away else (*_everywhere, *_stack.keys)
+    return () if looks_away() else (*_everywhere, *_stack.keys)
 
 
-@contextlib.contextmanager
-def looking_away() -> Generator[None]:
-    """While the results of what has been seen already are computed, no lens looks."""
-    before, _stack.looks_away = _stack.looks_away, True
-    try:
-        yield
-    finally:
-        _stack.looks_away = before
+def unseen(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function while no lens looks, such as to compute the results of what has been seen already."""
+    # Python leaves a context of its own on every way out, where Ctrl-C could come before a `finally`.
+    context = contextvars.copy_context()
+    context.run(_looks_away.set, True)
+    return context.run(function, *args, **kwargs)
 
 
 def looks_away() -> bool:
     """Whether no lens looks at what this thread runs now."""
-    return _stack.looks_away
+    return _looks_away.get()
 
 
 def has_hooks() -> bool:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxtap import _active
 from jaxtap._guard import Guard
@@ -40,7 +41,6 @@ class _Programs:
 
     def __init__(self) -> None:
         self.are_there = False
-        self._behind: list[tuple[Any, Any]] | None = None
 
     def wait(self) -> None:
         """Wait for those that this thread has called.
@@ -51,11 +51,7 @@ class _Programs:
         if not self.are_there:
             return
         try:
-            # Whatever the user's program forbids is not asked of these.
-            with _active.looking_away(), jax.disable_jit(False), jax.transfer_guard("allow"):
-                if self._behind is None:
-                    self._behind = _behind()
-                jax.block_until_ready([program(argument) for program, argument in self._behind])
+            jax.block_until_ready([_call(program, argument) for program, argument in _behind()])
         except Exception as error:  # noqa: BLE001 - a device that is lost has told so elsewhere
             _guard.failed("waiting for a program", error)
 
@@ -63,10 +59,28 @@ class _Programs:
 programs = _Programs()
 
 
+def _call(program: Any, argument: Any) -> Any:
+    # What is compiled refuses to be called without jit, where an operation is compiled all the same.
+    return _active.unseen(lax.neg, argument) if jax.config.jax_disable_jit else program(argument)
+
+
+@functools.cache
 def _behind() -> list[tuple[Any, Any]]:
-    """A small program for each device."""
-    arguments = [jax.device_put(np.int32(0), device) for device in _devices()]
-    return [(jax.jit(jnp.negative).lower(argument).compile(), argument) for argument in arguments]
+    """A small program for each device, and what to call it with."""
+    # Ctrl-C comes to the main thread, and would leave there what is set while these are made.
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_active.unseen, _small_programs).result()
+    except RuntimeError:
+        # While Python ends, no thread begins.
+        return _active.unseen(_small_programs)
+
+
+def _small_programs() -> list[tuple[Any, Any]]:
+    # Whatever the user's program forbids is not asked of these.
+    with jax.disable_jit(False), jax.transfer_guard("allow"):
+        arguments = [jax.device_put(np.int32(0), device) for device in _devices()]
+        return [(jax.jit(lax.neg).lower(argument).compile(), argument) for argument in arguments]
 
 
 def _devices() -> list[Any]:

@@ -17,7 +17,7 @@ from jax.core import ShapedArray, Tracer
 from jax.extend import core as jcore
 from jax.interpreters import batching, mlir
 
-from jaxtap._active import looking_away
+from jaxtap._active import unseen
 from jaxtap._around import Around, aligned
 from jaxtap._jaxprs import WeakMemo, cond_p, function_source, inner, subjaxprs
 from jaxtap._mark import has_marks, is_gate, mark_p, strip
@@ -120,8 +120,7 @@ def gating(rule: Callable[..., Any]) -> Callable[..., Any]:
         if staged:
             return found
         # A call compiles what would run one operation after the other, and so rounds otherwise.
-        with looking_away():
-            return rule(axis, args, dims, branches=tuple(map(strip, branches)), **params)
+        return unseen(rule, axis, args, dims, branches=tuple(map(strip, branches)), **params)
 
     return batch
 
