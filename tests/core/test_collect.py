@@ -77,6 +77,17 @@ def test_a_named_tripwire_is_kept() -> None:
     assert len(found.events) == 5
 
 
+def test_a_tripwire_is_decided_at_each_step_whatever_is_sampled() -> None:
+    def count_up(x: Any) -> Any:
+        return lax.scan(lambda c, x: (c + x, None), 0.0, x)[0]
+
+    late = tap.trip(lambda leaves: leaves[0] > 15.0, select=lambda leaves: leaves[0])
+    _, collected = tap.collect(count_up, sample_every=10, taps=[late])(jnp.ones(30))
+    assert [event.step for event in collected.trips()] == list(range(15, 30))
+    # What is sampled stands beside what the tripwire has sent.
+    assert sorted(event.step for event in collected.events) == sorted([0, 10, 20, *range(15, 30)])
+
+
 def test_values_are_not_there_while_a_program_is_traced() -> None:
     @jax.jit
     def f(x: Any) -> Any:

@@ -169,7 +169,17 @@ def announce(params: dict[str, Any], values: Sequence[Any], around: Around) -> N
 
 def tripped(listener: Listener, params: dict[str, Any], values: Sequence[Any]) -> Any:
     """Whether a tripwire fires, for each lane."""
-    return over_lanes(params["layers"], len(values), _predicate(listener, params))(list(values))
+    assert listener.trips_on is not None
+    return fires(listener.trips_on, listener, params, values)
+
+
+def fires(predicate: Callable[..., Any], listener: Listener, params: dict[str, Any], values: Sequence[Any]) -> Any:
+    """Whether a traced predicate is true of what a listener looks at, for each lane."""
+
+    def one_lane(values: Sequence[Any]) -> Any:
+        return jnp.any(jnp.asarray(predicate(_looked_at(listener, params["site"], values)), bool))
+
+    return over_lanes(params["layers"], len(values), one_lane)(list(values))
 
 
 def tell(
@@ -180,15 +190,22 @@ def tell(
     sent = chosen(listener.key.view.lanes, lanes)
     if is_empty(sent):
         return False
-    sample_every = listener.key.view.sample_every
+    sample_every, between = listener.key.view.sample_every, listener.selection.between
+    is_sampled = bool(around.steps) and sample_every != 1 and listener.trips_on is None
+
+    def where(bad: Any) -> Any:
+        """Where a predicate is true in the lanes that have run and are sent."""
+        return picked(bad if mask is None else bad & mask, sent)
+
     if listener.trips_on is not None:
-        fires = tripped(listener, params, values)
-        mask = picked(fires if mask is None else fires & mask, sent)
+        mask = where(tripped(listener, params, values))
         wanted = mask.any()
     else:
-        mask = None if mask is None else picked(mask, sent)
-        if around.steps and sample_every != 1:
+        if is_sampled:
             wanted = around.steps[-1] % sample_every == 0
+        if is_sampled and between is not None:
+            wanted = wanted | where(fires(between.value, listener, params, values)).any()
+        mask = None if mask is None else picked(mask, sent)
         if mask is not None and not (around.partitioned and listener.key.view.shards):
             wanted = wanted & mask.any()
     if mask is not None and not lanes:
@@ -207,6 +224,7 @@ def tell(
             lanes=lanes,
             speaker=around.speaker,
             is_urgent=listener.trips_on is not None,
+            sample_every=sample_every if is_sampled and between is None else 1,
         )
         send_from_point(entry, around.steps, mask, arrays)
 
@@ -226,14 +244,6 @@ def _looked_at(listener: Listener, site: Site, values: Sequence[Any]) -> Any:
             f"output={listener.output} is out of range: {listener.text} ({site.source}) has {len(values)} outputs."
         )
     return values[listener.output]
-
-
-def _predicate(listener: Listener, params: dict[str, Any]) -> Any:
-    def fires(values: Sequence[Any]) -> Any:
-        assert listener.trips_on is not None
-        return jnp.any(jnp.asarray(listener.trips_on(_looked_at(listener, params["site"], values)), bool))
-
-    return fires
 
 
 def _payload(

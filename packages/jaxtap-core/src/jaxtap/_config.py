@@ -44,6 +44,7 @@ class Selection:
       finder: finds the leaves instead of names: from the names of all leaves and the structure of the state (None where
         it is not known), the positions of those to pick.
       gate: of a marked value: a traced predicate of the leaves; nothing is sent where it is false.
+      between: of a marked value: likewise; where it is true, what `sample_every` leaves out is sent all the same.
     """
 
     names: tuple[str, ...] | None = None
@@ -52,6 +53,7 @@ class Selection:
     path_is: str = ""
     finder: ByIdentity | None = None
     gate: ByIdentity | None = None
+    between: ByIdentity | None = None
 
     @property
     def chooses(self) -> bool:

@@ -204,6 +204,7 @@ class PointEntry:
       lanes: size of each mapped axis, outermost first.
       speaker: tells which of several devices is listened to.
       is_urgent: whether it is of a tripwire that has fired.
+      sample_every: how many steps there are for each that is sent, at the least.
       device: index of the device that sends it.
       process: index of the process that receives it.
     """
@@ -218,6 +219,7 @@ class PointEntry:
     lanes: tuple[int, ...]
     speaker: Speaker
     is_urgent: bool = False
+    sample_every: int = 1
     device: int = 0
     process: int = 0
     num_mask_operands = 1

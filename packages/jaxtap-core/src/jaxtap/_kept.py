@@ -102,7 +102,7 @@ def _of_loop(eqn: Any) -> dict[int, float]:
         if isinstance(entry, Entry) and not entry.parts:
             # It only says that a loop has ended: this one, once, or one within that has made no step.
             return 1 if entry.loop in told else trips
-        return math.ceil(trips / entry.key.view.sample_every) if trips < math.inf else trips
+        return math.ceil(trips / entry.sample_every) if trips < math.inf else trips
 
     return {key: count * times(key) for key, count in _counts(body).items()}
 

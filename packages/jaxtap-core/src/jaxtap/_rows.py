@@ -33,6 +33,7 @@ class Row:
       point: address of the value that was seen, where rows are of single values; else empty.
       index: the loop's own step, whatever the value says; outside of any loop, how many came before.
       devices: indices of the devices that have told of it, each for itself.
+      between: whether it lies between the steps that are sent regularly, and was sent since a tripwire fires in it.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Row:
     point: str = ""
     index: int = 0
     devices: frozenset[int] = frozenset({0})
+    between: bool = False
 
     def __getitem__(self, column: str) -> Any:
         """What was seen under the name of a column; NaN where nothing was."""
@@ -56,12 +58,19 @@ class Row:
         """What the rows of one run of one lane have in common."""
         return (self.point or self.path, self.lane, self.outer, self.call, min(self.devices))
 
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether it is of a step of a loop."""
+        return self.path.rpartition("/")[2].startswith(_LOOPS)
+
 
 _LOOPS = ("scan[", "while[")
 _NONE: tuple[int, Row | None, int] = (-1, None, 0)
 # Series whose last rows are remembered. A loop begun anew is another one.
 SERIES_KEPT = 10_000
 
+# Whether a row is of a step that is not sent regularly, given the step that its value says, if it does.
+Between = Callable[[Row, "int | None"], bool]
 # What an event adds to its row, by column; None if it is no part of any row.
 Columns = Callable[[TapEvent], "Mapping[str, Any] | None"]
 
@@ -76,6 +85,7 @@ class Rows:
       capacity: keep only the newest this many rows; None keeps all.
       merges: whether values, by column, are of the row before, as another device has seen it; then it takes them up.
         None keeps each device's rows as a series of their own.
+      between: whether a row is of a step that is not sent regularly: it is complete with its first event.
     """
 
     def __init__(
@@ -84,9 +94,11 @@ class Rows:
         events_per_row: int = 1,
         capacity: int | None = None,
         merges: Callable[[Row, Mapping[str, Any]], bool] | None = None,
+        between: Between | None = None,
     ) -> None:
         self._columns, self._events_per_row, self._merges = columns, events_per_row, merges
         self.kept: collections.deque[Row] = collections.deque(maxlen=capacity)
+        self._between = between
         self._open: dict[tuple[Any, ...], tuple[int, Row, int]] = {}
         self.count = 0
 
@@ -118,13 +130,15 @@ class Rows:
         place = (path, index if step is None else step, event.total, event.lane, event.outer, call, event.time)
         new = Row(*place, values, point, index, frozenset((event.device,)))
         new.series = key
-        self._open[key] = (index, new, 1)
+        new.between = self._between is not None and self._between(new, step)
+        is_alone = self._events_per_row == 1 or new.between
+        self._open[key] = (index, new, self._events_per_row if is_alone else 1)
         if len(self._open) > SERIES_KEPT:
             self._forget()
         self.kept.append(new)
         self.count += 1
         done = (row,) if row is not None and seen < self._events_per_row else ()
-        return (*done, new) if self._events_per_row == 1 else done
+        return (*done, new) if is_alone else done
 
     def _more(self, row: Row, event: TapEvent, values: dict[str, Any], step: int | None, seen: int) -> Sequence[Row]:
         """What another event tells of a row."""

@@ -9,6 +9,9 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+import jax.numpy as jnp
+
+from jaxtap._guard import Guard
 from jaxtap._judging import Judge, Rule
 from jaxtap._rows import SERIES_KEPT, Row
 
@@ -134,6 +137,9 @@ class OnRow:
         return self.bad(values)
 
 
+_guard = Guard()
+
+
 def _any(each: Sequence[Any]) -> Any:
     so_far = each[0]
     for more in each[1:]:
@@ -179,19 +185,22 @@ class Panel:
 
     def __init__(self, wires: Iterable[Tripwire], failed: Callable[[Exception], object] | None = None) -> None:
         # Those on columns are looked at here, the others look by themselves.
-        self._wires = [wire if isinstance(wire, OnColumn) and wire.where is None else wire.start() for wire in wires]
+        self._given = tuple(wires)
+        self._wires = [
+            wire if isinstance(wire, OnColumn) and wire.where is None else wire.start() for wire in self._given
+        ]
         self._failed = failed
-        # What is to be done with a row, by its series, then by its columns.
-        self._plans: dict[Any, dict[tuple[str, ...], list[_Column | Watching]]] = {}
+        # What is to be done with a row, by its series, then by its columns and whether it lies between regular ones.
+        self._plans: dict[Any, dict[tuple[tuple[str, ...], bool], list[_Column | Watching]]] = {}
 
     def __call__(self, row: Row) -> list[Trip]:
         """What has gone wrong in a row."""
-        names = tuple(row.values)
+        kind = (tuple(row.values), row.between)
         plans = self._plans.pop(row.series, None)
         plans = self._plans[row.series] = {} if plans is None else plans
-        plan = plans.get(names)
+        plan = plans.get(kind)
         if plan is None:
-            plan = plans[names] = self._planned(row, plans)
+            plan = plans[kind] = self._planned(row, plans, alone=kind[1])
             if len(self._plans) > SERIES_KEPT:
                 for series in list(self._plans)[: -SERIES_KEPT // 2]:
                     del self._plans[series]
@@ -208,15 +217,20 @@ class Panel:
                 self._raised(error)
         return trips
 
-    def _planned(self, row: Row, plans: Mapping[Any, list[_Column | Watching]]) -> list[_Column | Watching]:
+    def _planned(
+        self, row: Row, plans: Mapping[Any, list[_Column | Watching]], alone: bool
+    ) -> list[_Column | Watching]:
         found = [each for plan in plans.values() for each in plan if isinstance(each, _Column)]
         known = {(each.number, each.column): each for each in found}
         plan: list[_Column | Watching] = []
-        for number, wire in enumerate(self._wires):
-            if not isinstance(wire, OnColumn):
-                plan.append(wire)
-                continue
+        for number, (wire, given) in enumerate(zip(self._wires, self._given, strict=True)):
             try:
+                if alone and given.at_once(row.values) is None:
+                    # It needs the rows before.
+                    continue
+                if not isinstance(wire, OnColumn):
+                    plan.append(wire)
+                    continue
                 for column in self._looked_at(wire, row):
                     plan.append(known.get((number, column)) or _Column(wire, number, column))
             except Exception as error:  # noqa: BLE001 - a tripwire may raise anything
@@ -232,6 +246,34 @@ class Panel:
         if "*" not in wire.column and "?" not in wire.column:
             return (wire.column,) if wire.column in row.values else ()
         return fitting(wire.column, tuple(row.values))
+
+
+def deciding(columns: Callable[[Any], Mapping[str, Any]], wires: tuple[Tripwire, ...]) -> Callable[[Any], Any]:
+    """A traced predicate of leaves: whether a tripwire that needs no other row fires.
+
+    Equal arguments give the same function, so that what is compiled with it is compiled once.
+
+    Args:
+      columns: a traced function from the leaves to a step's values, by column.
+      wires: the tripwires.
+    """
+    try:
+        return _deciding(columns, wires)
+    except TypeError:
+        # A tripwire of a user's own need not be hashable.
+        return _deciding.__wrapped__(columns, wires)
+
+
+@functools.lru_cache(maxsize=64)
+def _deciding(columns: Callable[[Any], Mapping[str, Any]], wires: tuple[Tripwire, ...]) -> Callable[[Any], Any]:
+    def fires(leaves: Any) -> Any:
+        values, fired = columns(leaves), jnp.bool_(False)
+        for wire in wires:
+            bad = _guard.call("a tripwire", wire.at_once, values)
+            fired = fired if bad is None else fired | jnp.any(bad)
+        return fired
+
+    return fires
 
 
 def chosen(tripwires: Any, defaults: Callable[[], Sequence[Tripwire]]) -> tuple[Tripwire, ...]:

@@ -24,7 +24,7 @@ from jaxtap._patches import Patch
 from jaxtap._recorder import FlightRecorder
 from jaxtap._report import Report
 from jaxtap._router import settle
-from jaxtap._rows import Columns, Row, Rows, table
+from jaxtap._rows import Between, Columns, Row, Rows, table
 from jaxtap._sinks import TakesBatches
 from jaxtap._tripwires import Panel, Trip, Tripwire
 from jaxtap._types import OnEvent
@@ -55,6 +55,8 @@ class Plan:
       first: columns that every table has, before all others.
       merges: whether values, by column, are of the row before, as another device has seen it; then it takes them up.
       split: from an event to those it stands for, as where a state holds all chains itself.
+      between: whether a row is of a step that is not sent regularly, but was since a tripwire fires in it. Tripwires
+        that need the rows before pass over it, and nothing else of its step is waited for.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Plan:
     first: tuple[str, ...] = ()
     merges: Callable[[Row, Mapping[str, Any]], bool] | None = None
     split: Callable[[TapEvent], Iterable[TapEvent]] | None = None
+    between: Between | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Watch:
     def __init__(self, plan: Plan, choices: Choices = Choices()) -> None:
         self._plan, self._choices = plan, choices
         self._recorder = FlightRecorder()
-        self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity, plan.merges)
+        self._rows = Rows(plan.columns, plan.events_per_row, choices.capacity, plan.merges, plan.between)
         self._guard = Guard()
         self._look = Panel(choices.tripwires, functools.partial(self._guard.failed, "a tripwire"))
         self._lock = threading.RLock()

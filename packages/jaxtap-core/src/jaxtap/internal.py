@@ -10,7 +10,7 @@ from jaxtap._points import hook_settings, mark_for
 from jaxtap._rows import Columns, Row, Rows, table, variant
 from jaxtap._selectors import Field, Selector
 from jaxtap._sizes import BY, group_of, leaves_by, non_finite, norm, square_sum, words
-from jaxtap._tripwires import OnColumn, OnRow, Panel, Trip, Tripwire, Watching, chosen, fitting
+from jaxtap._tripwires import OnColumn, OnRow, Panel, Trip, Tripwire, Watching, chosen, deciding, fitting
 from jaxtap._watch import Choices, Plan, Watch
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "check_callable",
     "check_count",
     "chosen",
+    "deciding",
     "documented",
     "fitting",
     "group_of",

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxtap.internal import Selector, Tripwire, leaves_by, non_finite, square_sum
+from jaxtap.internal import Selector, leaves_by, non_finite, square_sum
 from jaxtap_flax._loss import BETWEEN
 
 COLUMNS = ("loss", "learning_rate", "grad_norm", "param_norm", "update_norm", "update_ratio", "nonfinite")
@@ -133,16 +133,17 @@ def unpacked(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def gate(by: str | None, every: int, tripwires: tuple[Tripwire, ...]) -> Callable[[Any], Any]:
-    """Which steps are sent: each `every`-th, by the state's own count, and those in which a tripwire fires."""
+def columns_of(by: str | None) -> Callable[[Any], dict[str, Any]]:
+    """A step's numbers by column, as a function of the marked value's leaves."""
+    return lambda leaves: values(leaves.tree(), by)
+
+
+@functools.lru_cache(maxsize=64)
+def gate(every: int, fires: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Which steps are sent: each `every`-th, by the state's own count, and those in which something fires."""
 
     def wanted(leaves: Any) -> Any:
-        found = values(leaves.tree(), by)
-        step = found.get("step")
-        send = jnp.bool_(True) if step is None else step % every == 0
-        for wire in tripwires:
-            fires = wire.at_once(found)
-            send = send if fires is None else send | jnp.any(fires)
-        return send
+        step = leaves.tree()["step"]
+        return jnp.bool_(True) if step is None else (jnp.asarray(step) % every == 0) | fires(leaves)
 
     return wanted

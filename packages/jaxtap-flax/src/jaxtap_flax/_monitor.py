@@ -17,12 +17,13 @@ from jaxtap.internal import (
     View,
     check_count,
     chosen,
+    deciding,
     documented,
 )
 from jaxtap_flax import _activations, _hook
 from jaxtap_flax._hook import MARK
 from jaxtap_flax._loss import HOOK
-from jaxtap_flax._measure import COLUMNS, gate, of_step
+from jaxtap_flax._measure import COLUMNS, columns_of, gate, of_step
 from jaxtap_flax._seen import Activations, Monitor, columns, merges
 from jaxtap_flax._tripwires import tripwires as defaults
 
@@ -91,7 +92,7 @@ def train_step_monitor(
     patterns = _patterns(activations)
     if patterns and every > 1:
         raise ValueError("every must be 1 with activations: what modules return is sent at each step.")
-    wanted = gate(by, every, wires) if every > 1 else None
+    wanted = gate(every, deciding(columns_of(by), wires)) if every > 1 else None
     selection = Selection(function=ByIdentity(of_step(by)), gate=None if wanted is None else ByIdentity(wanted))
     marks: list[tuple[tuple[str, ...], Selection]] = [((MARK,), selection)]
     hooks: list[tuple[str, Any]] = [(HOOK, ())]
@@ -107,6 +108,7 @@ def train_step_monitor(
         around=_activations.intercepting,
         first=COLUMNS,
         merges=merges,
+        between=lambda _, step: step is not None and step % every != 0,
     )
     return Monitor(plan, Choices(wires, on_event, on_row, capacity, threads))
 

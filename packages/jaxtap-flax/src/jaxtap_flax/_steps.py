@@ -10,8 +10,7 @@ from jaxtap.internal import Row
 
 def loops_around(row: Row) -> tuple[int, ...]:
     """Steps of the loops that a row lies in, outermost first; empty outside of any."""
-    is_loop = row.path.rpartition("/")[2].startswith(("scan[", "while["))
-    return (*row.outer, row.index) if is_loop else ()
+    return (*row.outer, row.index) if row.is_in_loop else ()
 
 
 class Steps:
