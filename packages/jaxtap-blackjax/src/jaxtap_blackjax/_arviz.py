@@ -49,7 +49,9 @@ def statistics_of(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """
     by_lane: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
-        by_lane.setdefault(row.lane, []).append(row)
+        # Draws are evenly apart.
+        if not row.between:
+            by_lane.setdefault(row.lane, []).append(row)
     if not by_lane:
         raise ValueError("there is nothing to hand to ArviZ: nothing was seen.")
     # A chain whose last rows are under way, or were dropped, is as short as the shortest.

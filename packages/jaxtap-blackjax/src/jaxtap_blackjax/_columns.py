@@ -38,9 +38,13 @@ class WarmupColumns:
 
     It remembers the last step of each chain, for what only two steps tell. Transitions elsewhere, as of the sampling
     that follows in the same block, are no rows.
+
+    Args:
+      sample_every: how often the loop's own state is sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sample_every: int = 1) -> None:
+        self._sample_every = sample_every
         self._before: dict[Any, dict[str, Any]] = {}
         self._loops: set[str] = set()
         # Whether an address is in one of the loops.
@@ -58,6 +62,8 @@ class WarmupColumns:
         if event.path not in self._inside:
             self._inside[event.path] = any(event.path.startswith(f"{loop}/") for loop in self._loops)
         if self._inside[event.path]:
+            if event.step % self._sample_every:
+                return event.value
             # The loop's own state counts: MEADS and MCLMC change what the kernel has returned.
             return {name: value for name, value in event.value.items() if name not in _STATE}
         if TUNING in event.path:

@@ -28,7 +28,7 @@ class Chosen:
     """The options of a context, checked.
 
     Attributes:
-      tripwires: True for the defaults, False for none, or a list.
+      tripwires: what is looked for.
       sample_every: send every so many steps.
       extra: names of leaves that are sent besides.
       hooks: whether the info is read where kernels build it, or from what the loop returns.
@@ -38,7 +38,7 @@ class Chosen:
       threads: whose programs are seen.
     """
 
-    tripwires: Any = True
+    tripwires: tuple[Tripwire, ...] = ()
     sample_every: int = 1
     extra: tuple[str, ...] = ()
     hooks: bool = True
@@ -48,8 +48,19 @@ class Chosen:
     threads: str = "own"
 
 
-def options_of(name: str, given: Mapping[str, Any], without: Sequence[str] = ("hooks", "select")) -> Chosen:
+def options_of(
+    name: str,
+    given: Mapping[str, Any],
+    defaults: Callable[[], Sequence[Tripwire]],
+    without: Sequence[str] = ("hooks", "select"),
+) -> Chosen:
     """The options of a context, checked.
+
+    Args:
+      name: of the context.
+      given: the options as a user passes them.
+      defaults: the tripwires of the context, where the user does not choose them.
+      without: options that it does not have.
 
     Raises:
       TypeError: for an option that it does not have, or one of the wrong type.
@@ -61,7 +72,8 @@ def options_of(name: str, given: Mapping[str, Any], without: Sequence[str] = ("h
         raise TypeError(f"{name} has no option {unknown[0]!r}; it has {', '.join(known)}.")
     own = dict(given)
     extra = names_of(own.pop("select", None))
-    chosen_ = Chosen(extra=extra, **own)
+    wires = chosen(own.pop("tripwires", True), defaults)
+    chosen_ = Chosen(wires, extra=extra, **own)
     check_count("sample_every", chosen_.sample_every, 1, "every step is 1, every tenth is 10")
     for argument in ("on_event", "on_row"):
         check_callable(argument, getattr(chosen_, argument))
@@ -92,10 +104,8 @@ def opened(
     make: Callable[[Plan, Choices], Any],
     plan: Plan,
     own: Chosen,
-    defaults: Callable[[], Sequence[Tripwire]],
     f: Callable[..., Any] | None,
 ) -> Any:
     """A context, or a function that is watched when it is called."""
-    wires = chosen(own.tripwires, defaults)
-    watch = make(plan, Choices(wires, own.on_event, own.on_row, own.capacity, own.threads))
+    watch = make(plan, Choices(own.tripwires, own.on_event, own.on_row, own.capacity, own.threads))
     return watch if f is None else watch(f)

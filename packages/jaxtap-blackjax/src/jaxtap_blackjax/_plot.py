@@ -54,9 +54,14 @@ def _has(chains: Chains, column: str) -> bool:
     return any(column in row.values for rows in chains.values() for row in rows)
 
 
+def _regular(chains: Chains) -> Chains:
+    """The rows that shares and means are of: those that are sent whatever happens in them."""
+    return {lane: [row for row in rows if not row.between] for lane, rows in chains.items()}
+
+
 def _panels(target: float, window: int) -> list[tuple[str, str, Callable[..., None]]]:
     def acceptance(axis: Axes, chains: Chains, column: str) -> None:
-        _lines(axis, chains, column, lambda values: _rolling(values, window))
+        _lines(axis, _regular(chains), column, lambda values: _rolling(values, window))
         axis.axhline(target, color="black", linestyle="--", linewidth=1)
         axis.set_ylim(0, 1.05)
 
@@ -83,8 +88,9 @@ def _panels(target: float, window: int) -> list[tuple[str, str, Callable[..., No
 
 
 def _series(rows: Sequence[Row], column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Position of each row among its chain's, and its value; a run of several loops is one line."""
-    found = [(i, row.values[column]) for i, row in enumerate(rows) if column in row.values]
+    """Step of each row, and its value. A run of several loops is one line, by the position of rows in it."""
+    is_one = len({row.series for row in rows}) == 1
+    found = [(row.step if is_one else i, row.values[column]) for i, row in enumerate(rows) if column in row.values]
     return np.array([i for i, _ in found]), np.array([float(value) for _, value in found])
 
 
@@ -99,7 +105,7 @@ def _lines(
 
 
 def _depths(axis: Axes, chains: Chains, column: str) -> None:
-    values = {lane: _series(rows, column)[1] for lane, rows in chains.items()}
+    values = {lane: _series(rows, column)[1] for lane, rows in _regular(chains).items()}
     deepest = int(max(own.max() for own in values.values() if len(own)))
     bins = np.arange(-0.5, deepest + 1.5)
     axis.hist(list(values.values()), bins=list(bins), stacked=True)

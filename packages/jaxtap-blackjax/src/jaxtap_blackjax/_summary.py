@@ -86,7 +86,8 @@ def _read(rows: Sequence[Row]) -> dict[str, Any]:
     """One chain in a few numbers."""
     read: dict[str, Any] = {"steps": len(rows)}
     for column, how in _READINGS.items():
-        values = [row.values[column] for row in rows if column in row.values]
+        # A mean is over the steps that are sent whatever happens in them.
+        values = [row.values[column] for row in rows if column in row.values and not (how == "mean" and row.between)]
         if values:
             read[_NAMED.get(column, column)] = _reading(values, how)
     stages = collections.Counter(row.values["stage"] for row in rows if "stage" in row.values)

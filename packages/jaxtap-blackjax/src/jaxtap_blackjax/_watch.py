@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from jaxtap.internal import ByIdentity, Plan, Selection, Tripwire, View, documented
+from jaxtap.internal import ByIdentity, Plan, Row, Selection, Tripwire, View, deciding, documented
 from jaxtap_blackjax import _hook_other, _tripwires
 from jaxtap_blackjax._columns import WarmupColumns, by_chain, mark_columns
 from jaxtap_blackjax._hook import HOOK, Wanted
@@ -59,7 +60,9 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     Args:
       f: a function to wrap; None for the block form.
       tripwires: True for `warmup_tripwires()`, False for none, or a list.
-      sample_every: send steps 0, k, 2k, ... only; decided on the device.
+      sample_every: send steps 0, k, 2k, ... only; decided on the device. So are tripwires on single values of a
+        transition, and a step in which one fires is sent in any case; those that need the steps before it, and those on
+        what the loop adapts, see what is sent.
       select: leaves of the loop's state, or fields of the info, that are sent besides, whole: the end of a dotted name
         such as `"inverse_mass_matrix"` or `"wc_state.mean"`, a named selector of this package, or a list.
       hooks: True reads the info where a kernel builds it, in a copy of the step: the work of each step is done
@@ -86,11 +89,11 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
     >>> bool(rows[-1]["step_size_avg"] == parameters["step_size"])
     True
     """
-    own = options_of("watch_warmup", options, without=())
+    own = options_of("watch_warmup", options, _tripwires.warmup_tripwires, without=())
     plan = Plan(
         name="watch_warmup",
         view=_of_warmup(own),
-        columns=WarmupColumns(),
+        columns=WarmupColumns(own.sample_every),
         looked_for=(
             "a loop whose state has a step size and what adapts it, as in window_adaptation(...).run, and for steps of "
             "kernels in it"
@@ -99,8 +102,9 @@ def watch_warmup(f: Callable[..., Any] | None = None, /, **options: Unpack[Optio
         events_per_row=2,
         first=WARMUP,
         split=by_chain,
+        between=_between(own),
     )
-    return opened(Seen, plan, own, _tripwires.warmup_tripwires, f)
+    return opened(Seen, plan, own, f)
 
 
 def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
@@ -135,7 +139,7 @@ def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Opt
     >>> [(row.step, row["num_integration_steps"], row["is_divergent"]) for row in seen.rows][:2]
     [(0, 4, False), (1, 4, False)]
     """
-    own = options_of("watch_sampling", options, without=("hooks",))
+    own = options_of("watch_sampling", options, _tripwires.sampling_tripwires, without=("hooks",))
     plan = Plan(
         name="watch_sampling",
         view=_view(own, "mcmc", _of_step(own.extra)),
@@ -143,8 +147,9 @@ def watch_sampling(f: Callable[..., Any] | None = None, /, **options: Unpack[Opt
         looked_for="steps of BlackJAX's MCMC kernels, by what they build their info and their state with",
         patches=mcmc_patches,
         first=SAMPLING,
+        between=_between(own),
     )
-    return opened(Seen, plan, own, _tripwires.sampling_tripwires, f)
+    return opened(Seen, plan, own, f)
 
 
 def watch_trajectory(f: Callable[..., Any] | None = None, /, **options: Unpack[Options]) -> Any:
@@ -290,7 +295,7 @@ def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[O
     >>> "value" in seen.rows[0].values, any("elbo" in row.values for row in seen.rows)
     (True, True)
     """
-    own = options_of("watch_pathfinder", options)
+    own = options_of("watch_pathfinder", options, _tripwires.pathfinder_tripwires)
     plan = Plan(
         name="watch_pathfinder",
         view=_view(own, "pathfinder", _AS_MARKED, _of_search()),
@@ -299,8 +304,9 @@ def watch_pathfinder(f: Callable[..., Any] | None = None, /, **options: Unpack[O
         patches=_hook_other.patches("pathfinder"),
         first=("value", "learning_rate", "linesearch_steps", "decrease_error", "elbo"),
         split=by_point,
+        between=_between(own),
     )
-    return opened(Seen, plan, own, _tripwires.pathfinder_tripwires, f)
+    return opened(Seen, plan, own, f)
 
 
 def _other(
@@ -314,7 +320,7 @@ def _other(
     columns: Any = mark_columns,
 ) -> Any:
     """A watch on marks alone."""
-    own = options_of(f"watch_{kind}", options)
+    own = options_of(f"watch_{kind}", options, defaults)
     plan = Plan(
         name=f"watch_{kind}",
         view=_view(own, kind, marked),
@@ -322,8 +328,9 @@ def _other(
         looked_for=looked_for,
         patches=_hook_other.patches(kind),
         first=first,
+        between=_between(own),
     )
-    return opened(Seen, plan, own, defaults, f)
+    return opened(Seen, plan, own, f)
 
 
 # A view is what JAX's caches go by: two contexts with the same options share what has been compiled.
@@ -368,9 +375,17 @@ _OF_NESTED = Selection(function=ByIdentity(of_nested))
 
 
 def _view(own: Chosen, kind: str, marked: Selection, carry: Selection | None = None) -> View:
+    if own.sample_every > 1 and own.tripwires:
+        assert marked.function is not None
+        marked = dataclasses.replace(marked, between=ByIdentity(deciding(marked.function.value, own.tripwires)))
     return View(
         select=carry,
         marks=((("*",), marked),),
         sample_every=own.sample_every,
         hooks=((HOOK, Wanted(kind, own.extra)),),
     )
+
+
+def _between(own: Chosen) -> Callable[[Row, int | None], bool]:
+    """Whether a row is of a step that `sample_every` leaves out."""
+    return lambda row, _: row.is_in_loop and row.index % own.sample_every != 0
