@@ -21,6 +21,8 @@ from jax import lax, monitoring
 
 import jaxtap as tap
 
+pytestmark = pytest.mark.usefixtures("no_cache")
+
 
 class Config:
     """A static argument that is never equal to another."""

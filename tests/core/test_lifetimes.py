@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,16 @@ WAYS: dict[str, Callable[[Path], list[Any]]] = {
 }
 
 
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """What other tests have left is not looked through each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_dropped_is_gone(way: str, tmp_path: Path) -> None:
     program(1.0)

@@ -19,6 +19,8 @@ from jaxtap._compile_log import Compile
 from jaxtap._frame import of_events
 from jaxtap._timeline import timeline
 
+pytestmark = pytest.mark.usefixtures("no_cache")
+
 
 def program() -> Any:
     """A jitted function with a loop in a loop, new at each call."""
