@@ -19,6 +19,7 @@ from jax import monitoring
 from jax.extend import source_info_util
 
 from jaxtap._active import looks_away
+from jaxtap._afterwards import LOWERED
 from jaxtap._cache_gates import calls_host, outcome
 from jaxtap._compile_log import Compile, CompileLog
 from jaxtap._config import THREADS, check_count
@@ -29,7 +30,6 @@ from jaxtap._signature import Signature, identity, name_of, signature, written_a
 from jaxtap._sources import source_of_text
 
 _TRACE = "/jax/core/compile/jaxpr_trace_duration"
-_LOWER = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILE = "/jax/core/compile/backend_compile_duration"
 _CACHE = "/jax/compilation_cache/"
 _NOT_OF_USERS = (os.path.dirname(jax.__file__), os.path.dirname(__file__))
@@ -132,7 +132,7 @@ class Listener:
             self._cache_events.pop(threading.get_ident(), None)
 
     def _on_duration(self, event: str, duration_secs: float, **kwargs: Any) -> None:
-        station = {_TRACE: self._traced, _LOWER: self._lowered, _COMPILE: self._compiled}.get(event)
+        station = {_TRACE: self._traced, LOWERED: self._lowered, _COMPILE: self._compiled}.get(event)
         if station is None or not self._is_mine():
             return
         try:

@@ -3,18 +3,24 @@
 A host call that uses a value makes that value one that XLA may not fuse into its consumers, and the result moves
 by a bit. So the few operations that lead to the value are written out a second time, in a branch that XLA cannot
 tell is always taken; the host call stands in that branch, on the second value. What XLA keeps as a whole anyway
-is not done twice, but read as it is.
+is not done twice, but read as it is; when all of the program is there, what no result needs is done in the branch
+alone.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
+
+from jaxtap._afterwards import afterwards
+from jaxtap._idle import Idle
+from jaxtap._module import called, function, inside
 
 # Their results are not fused into what uses them, and doing them twice would cost.
 _KEPT = (
@@ -64,19 +70,54 @@ def isolated(ctx: Any, values: Sequence[Any], read: Callable[..., None]) -> list
         operation = block.operations[index]
         if operation.operation.name == "stablehlo.case":
             for region in operation.regions:
-                _repeat(region.blocks[0], block)
+                _repeat(region.blocks[0], block, _is_kept)
+            _look_again(operation.operation, block)
     return []
 
 
-def _repeat(branch: Any, block: Any) -> None:
+class _Readings(threading.local):
+    """The readings in the program that this thread lowers, each with the block that it stands in."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Any, Any]] = []
+
+
+_readings = _Readings()
+
+
+def _look_again(reading: Any, block: Any) -> None:
+    """Look at a reading again when all of the program is there."""
+    if not _readings.found:
+        afterwards.put(_finish)
+    _readings.found.append((reading, block))
+
+
+def _finish() -> None:
+    """Let readings do themselves what no result of the program needs."""
+    found, _readings.found = _readings.found, []
+    blocks = list(dict.fromkeys(block for _, block in found))
+    for block in blocks:
+        own = [reading for reading, where in found if where == block]
+        idle = Idle(block, own)
+
+        def is_kept(operation: Any, block: Any, idle: Idle = idle) -> bool:
+            return _is_kept(operation, block) and _unturned(operation, block) not in idle
+
+        for reading in own:
+            with reading.context, mlir.ir.Location.unknown():
+                for region in reading.regions:
+                    _repeat(region.blocks[0], block, is_kept)
+
+
+def _repeat(branch: Any, block: Any, is_kept: Callable[[Any, Any], bool]) -> None:
     """Write out again, at the head of a branch, what leads to the values of `block` that it uses."""
     used = [v for v in _captured(branch) if _is_made_in(v, block)]
     own = [operation.operation for operation in branch.operations]
     again: dict[Any, Any] = {}
     point = mlir.ir.InsertionPoint.at_block_begin(branch)
-    for operation in _leading_to(used, block):
+    for operation in _leading_to(used, block, is_kept):
         copy = operation.clone(ip=point).operation
-        _exchange(copy, again)
+        _exchange_deep(copy, again)
         again.update(zip(operation.results, copy.results, strict=True))
     for operation in own:
         _exchange_deep(operation, again)
@@ -99,13 +140,19 @@ def _is_made_in(value: Any, block: Any) -> bool:
 
 def _is_kept(operation: Any, block: Any) -> bool:
     """Whether the result of an operation is read as it is."""
-    while operation.name in _TURNED and _is_made_in(operation.operands[0], block):
-        operation = operation.operands[0].owner.operation
+    operation = _unturned(operation, block)
     if operation.name == "func.call":
         return _is_heavy(operation, {})
     if operation.name in _KEPT:
         return not _is_scalar(operation)
     return _is_materialised(operation, block)
+
+
+def _unturned(operation: Any, block: Any) -> Any:
+    """What makes the elements that an operation only puts in another order."""
+    while operation.name in _TURNED and _is_made_in(operation.operands[0], block):
+        operation = operation.operands[0].owner.operation
+    return operation
 
 
 def _is_materialised(operation: Any, block: Any) -> bool:
@@ -155,47 +202,26 @@ def _is_scalar(operation: Any) -> bool:
 
 def _is_heavy(call: Any, known: dict[str, bool]) -> bool:
     """Whether a called function holds something that XLA keeps as a whole. XLA writes any other out in its caller."""
-    name = mlir.ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    name = called(call)
     if name not in known:
         known[name] = False
-        called = _function(call, name)
-        known[name] = called is None or any(
+        body = function(call, name)
+        known[name] = body is None or any(
             _is_heavy(each, known) if each.name == "func.call" else each.name in _KEPT and not _is_scalar(each)
-            for each in _inside(called)
+            for each in inside(body)
         )
     return known[name]
 
 
-def _function(operation: Any, name: str) -> Any:
-    """The function of the module around an operation that has a name."""
-    module = operation
-    while module.parent is not None:
-        module = module.parent.operation
-    for each in module.regions[0].blocks[0].operations:
-        named = each.operation.attributes
-        if "sym_name" in named and mlir.ir.StringAttr(named["sym_name"]).value == name:
-            return each.operation
-    return None
-
-
-def _inside(operation: Any) -> Iterator[Any]:
-    """Every operation in another, at any depth."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _inside(inner.operation)
-
-
-def _leading_to(values: Sequence[Any], block: Any) -> list[Any]:
-    """The operations that lead to some values, in order, back to what XLA keeps or the program is given."""
+def _leading_to(values: Sequence[Any], block: Any, is_kept: Callable[[Any, Any], bool]) -> list[Any]:
+    """The operations that lead to some values, in order, back to what is kept or the program is given."""
     found: list[Any] = []
 
     def visit(value: Any) -> None:
         if not _is_made_in(value, block):
             return
         operation = value.owner.operation
-        if _is_kept(operation, block) or operation in found:
+        if is_kept(operation, block) or operation in found:
             return
         for operand in (*operation.operands, *(v for r in operation.regions for b in r.blocks for v in _captured(b))):
             visit(operand)

@@ -1,0 +1,91 @@
+"""What a lowered program does for marks alone.
+
+A marked value that nothing else uses keeps what leads to it in the program: what XLA keeps as a whole is read as it is,
+and so is done beside the program, which shares operands with it. XLA fuses those otherwise than without the mark, and a
+bit may move. When all of the program is there, it can be told what no result needs, and that is done in the branch that
+reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.interpreters import mlir
+
+from jaxtap._module import called, function, inside
+
+# They do more than make a result, or all devices must do them together.
+_ACTS = (
+    "stablehlo.all_gather",
+    "stablehlo.all_reduce",
+    "stablehlo.all_to_all",
+    "stablehlo.collective_broadcast",
+    "stablehlo.collective_permute",
+    "stablehlo.infeed",
+    "stablehlo.outfeed",
+    "stablehlo.recv",
+    "stablehlo.reduce_scatter",
+    "stablehlo.rng",
+    "stablehlo.send",
+)
+_ENDS = ("func.return", "stablehlo.return")
+_PURE = ("stablehlo.", "chlo.")
+_SIDE_EFFECT = "has_side_effect"
+
+
+class Idle:
+    """Which operations of a block of a lowered program no result needs.
+
+    Args:
+      block: the body of a function.
+      readings: the operations in it that read marked values, and do nothing else.
+    """
+
+    def __init__(self, block: Any, readings: Sequence[Any]) -> None:
+        self._acting: dict[str, bool] = {}
+        self._needed: set[Any] = set()
+        reading = set(readings)
+        # What uses an operation comes after it.
+        for each in reversed(list(block.operations)):
+            operation = each.operation
+            if operation in reading:
+                continue
+            users = (_in_block(use.owner.operation, block) for result in operation.results for use in result.uses)
+            if operation.name in _ENDS or self._acts(operation) or any(user in self._needed for user in users):
+                self._needed.add(operation)
+
+    def __contains__(self, operation: Any) -> bool:
+        return operation not in self._needed
+
+    def _acts(self, operation: Any) -> bool:
+        """Whether an operation does more than make a result."""
+        name = operation.name
+        if name == "func.call":
+            return self._function_acts(operation)
+        if name in _ACTS or not name.startswith(_PURE):
+            return True
+        if name == "stablehlo.custom_call":
+            found = operation.attributes
+            return _SIDE_EFFECT in found and mlir.ir.BoolAttr(found[_SIDE_EFFECT]).value
+        return self._holds_acting(operation)
+
+    def _function_acts(self, call: Any) -> bool:
+        name = called(call)
+        if name not in self._acting:
+            # A function that calls itself is none of JAX's.
+            self._acting[name] = True
+            found = function(call, name)
+            self._acting[name] = found is None or self._holds_acting(found)
+        return self._acting[name]
+
+    def _holds_acting(self, operation: Any) -> bool:
+        return any(each.name not in _ENDS and self._acts(each) for each in inside(operation))
+
+
+def _in_block(operation: Any, block: Any) -> Any:
+    """The operation of a block that another is, or lies in; None if it lies in none."""
+    while operation is not None and operation.block != block:
+        parent = operation.parent
+        operation = None if parent is None else parent.operation
+    return operation

@@ -1,0 +1,34 @@
+"""Reading a lowered program: its functions, and what lies in an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax.interpreters import mlir
+
+
+def called(call: Any) -> str:
+    """The name of the function that a call calls."""
+    return mlir.ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def function(operation: Any, name: str) -> Any:
+    """The function of the module around an operation that has a name; None if there is none."""
+    module = operation
+    while module.parent is not None:
+        module = module.parent.operation
+    for each in module.regions[0].blocks[0].operations:
+        named = each.operation.attributes
+        if "sym_name" in named and mlir.ir.StringAttr(named["sym_name"]).value == name:
+            return each.operation
+    return None
+
+
+def inside(operation: Any) -> Iterator[Any]:
+    """Every operation in another, at any depth."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from inside(inner.operation)

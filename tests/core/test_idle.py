@@ -1,0 +1,143 @@
+"""A marked value that a program does not use changes nothing of it, whatever leads to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxtap as tap
+from jaxtap._afterwards import afterwards
+from jaxtap.testing import assert_identical
+
+N = 16
+X = jnp.asarray(np.random.default_rng(0).standard_normal((N, N)), jnp.float32)
+KERNEL = jnp.asarray(np.random.default_rng(1).standard_normal((1, 1, 3, 3)), jnp.float32)
+
+
+def convolved(x: Any) -> Any:
+    return lax.conv_general_dilated(x[None, None], KERNEL, (1, 1), "SAME")[0, 0]
+
+
+def count_up(x: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda _, c: c * 0.5 + x, x)
+
+
+# From an intermediate value to one that no result needs, and what of it XLA would keep beside the program.
+UNUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "product": (lambda x: x @ X, "dot"),
+    "products": (lambda x: jnp.var(X @ (x.T @ X) / N, 0), "dot"),
+    "convolution": (lambda x: convolved(x) * 0.1 + x, "convolution"),
+    "sort": (lambda x: jnp.sort(x, 0) - x, "sort"),
+    "in a function": (jax.jit(lambda x: (x @ X).sum(0)), "dot"),
+    "loop": (count_up, "while"),
+    "cholesky": (lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(N)), "cholesky|potrf"),
+    "fft": (lambda x: jnp.fft.fft(x).real, "fft"),
+}
+
+
+def used(x: Any) -> tuple[Any, Any, Any]:
+    """What a program does with an intermediate value."""
+    inner = jnp.exp(-(jnp.tanh(x) ** 2))
+    return inner, (inner * jnp.float32(0.3) + x).sum(0), jnp.sum(inner + jnp.sqrt(x[0] ** 2 + 1)[None, :])
+
+
+def bare(x: Any) -> Any:
+    return used(x)[1:]
+
+
+def outside(text: str, names: str) -> int:
+    """How many operations of a compiled program, not of a branch of it, are called so."""
+    entry = text[text.index("\nENTRY ") :]
+    return len(re.findall(rf"= \S+ (?:{names})\(|calls=%\S*(?:{names})|custom_call_target=\"\S*(?:{names})", entry))
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_it_is_done_where_it_is_read(name: str) -> None:
+    unused, operation = UNUSED[name]
+
+    def program(x: Any) -> Any:
+        inner, *results = used(x)
+        tap.mark("unused", unused(inner))
+        return tuple(results)
+
+    expected = jax.jit(bare)(X)
+    with tap.record() as rec:
+        compiled = jax.jit(program).lower(X).compile()
+        assert_identical(compiled(X), expected)
+    (event,) = [event for event in rec.events if event.kind == "mark"]
+    np.testing.assert_allclose(event.value, jax.jit(lambda x: unused(used(x)[0]))(X), rtol=1e-4, atol=1e-4)
+    text = compiled.as_text()
+    assert text is not None and outside(text, operation) == 0
+    assert re.search(operation, text)
+
+
+def test_what_the_program_needs_is_done_once() -> None:
+    @jax.jit
+    def program(x: Any) -> Any:
+        y = convolved(x)
+        tap.mark("y", y)
+        return y @ x
+
+    with tap.record() as rec:
+        text = program.lower(X).compile().as_text()
+        program(X)
+    assert text is not None and len(re.findall(r" convolution\(", text)) == 1 and len(rec.events) == 1
+
+
+def test_what_does_more_than_make_a_result_is_left() -> None:
+    seen: list[int] = []
+
+    @jax.jit
+    def program(x: Any) -> Any:
+        y = jax.pure_callback(
+            lambda v: (seen.append(1), np.asarray(v) * 2)[1], jax.ShapeDtypeStruct(x.shape, x.dtype), x
+        )
+        tap.mark("y", y @ x)
+        return x + 1.0
+
+    with tap.record() as rec:
+        program(X)
+    assert len(rec.events) == 1 and len(seen) == 1
+    np.testing.assert_allclose(rec.events[0].value, 2 * X @ X, rtol=1e-4)
+
+
+def test_several_marks_one_of_which_reads_what_leads_to_another() -> None:
+    @jax.jit
+    def program(x: Any) -> Any:
+        inner, *results = used(x)
+        first = inner @ X
+        tap.mark("first", first)
+        tap.mark("second", first @ inner)
+        return tuple(results)
+
+    with tap.record() as rec:
+        assert_identical(program(X), jax.jit(bare)(X))
+        text = program.lower(X).compile().as_text()
+    assert len(rec.events) == 2 and text is not None and outside(text, "dot") == 0
+
+
+def test_no_one_listens_when_the_lens_is_gone() -> None:
+    with tap.record():
+        jax.jit(lambda x: (tap.mark("x", x @ x), x)[1])(X)
+        assert afterwards._listens
+    assert not afterwards._listens
+
+
+def test_long_programs() -> None:
+    @jax.jit
+    def program(x: Any) -> Any:
+        for _ in range(1500):
+            x = jnp.sin(x)
+        tap.mark("x", x @ x)
+        return x
+
+    with tap.record() as rec:
+        program.lower(X)
+    assert rec.report().failures == {}
