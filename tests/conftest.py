@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import tempfile
@@ -20,22 +19,17 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # their own has one.
 jax.config.update("jax_num_cpu_devices", 8)
 
-# What XLA has compiled once it compiles for no other test and no other worker of this run. What tests start in
-# processes of their own has no cache.
-_COMPILED = "JAXTAP_TESTS_COMPILED"
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-if _COMPILED not in os.environ:
-    os.environ[_COMPILED] = tempfile.mkdtemp(prefix="jaxtap-tests-")
-    atexit.register(_remove, os.environ[_COMPILED], os.getpid())
-jax.config.update("jax_compilation_cache_dir", os.environ[_COMPILED])
+# What XLA has compiled for one test it compiles for no other of the same worker. Another worker's files may be half
+# written when JAX reads them. What tests start in processes of their own has no cache.
+COMPILED = tempfile.mkdtemp(prefix="jaxtap-tests-")
+jax.config.update("jax_compilation_cache_dir", COMPILED)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_unconfigure() -> None:
+    """Take the folder away."""
+    shutil.rmtree(COMPILED, ignore_errors=True)
 
 
 @pytest.fixture
@@ -46,5 +40,5 @@ def no_cache() -> Iterator[None]:
     # JAX looks once whether there is one, and says so.
     jax.jit(lambda: 0.0)()
     yield
-    jax.config.update("jax_compilation_cache_dir", os.environ[_COMPILED])
+    jax.config.update("jax_compilation_cache_dir", COMPILED)
     compilation_cache.reset_cache()
