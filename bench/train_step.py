@@ -148,6 +148,7 @@ def main() -> None:
     lines = [f"Training step of a CNN on the digits, batches of {BATCH}. {head}.", "", *table(seconds)]
     print("\n".join(lines))
     if chosen.out:
+        chosen.out.mkdir(parents=True, exist_ok=True)
         name = f"train-step-jax{jax.__version__}"
         (chosen.out / f"{name}.md").write_text("\n".join(lines) + "\n")
         (chosen.out / f"{name}.json").write_text(json.dumps({"setting": head, "seconds": seconds}, indent=1) + "\n")
