@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import jaxtap as tap
-from jaxtap._afterwards import afterwards
+from jaxtap._isolate import readings
 from jaxtap.testing import assert_identical
 
 N = 16
@@ -126,8 +126,8 @@ def test_several_marks_one_of_which_reads_what_leads_to_another() -> None:
 def test_no_one_listens_when_the_lens_is_gone() -> None:
     with tap.record():
         jax.jit(lambda x: (tap.mark("x", x @ x), x)[1])(X)
-        assert afterwards._listens
-    assert not afterwards._listens
+        assert readings._listens
+    assert not readings._listens
 
 
 def test_long_programs() -> None:

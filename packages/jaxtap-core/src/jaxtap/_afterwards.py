@@ -21,42 +21,45 @@ _guard = Guard()
 
 
 class _Waiting(threading.local):
-    """What is to be done in this thread."""
+    """What was put in this thread."""
 
     def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
+        self.items: list[Any] = []
 
 
 class Afterwards:
-    """Does what waits for a program to be whole. It listens from the first such job until it is told to stop."""
+    """Keeps what is put while JAX lowers a program, and hands it on when the program is whole.
 
-    def __init__(self) -> None:
+    It listens from the first such item until it is told to stop.
+
+    Args:
+      finish: called with all items, in the thread that lowers.
+    """
+
+    def __init__(self, finish: Callable[[list[Any]], None]) -> None:
+        self._finish = finish
         self._waiting = _Waiting()
         self._lock = threading.Lock()
         self._listens = False
 
-    def put(self, job: Callable[[], None]) -> None:
-        """Do this when JAX has lowered the program that it is lowering in this thread."""
+    def put(self, item: Any) -> None:
+        """Keep something of the program that JAX is lowering in this thread."""
         with self._lock:
             if not self._listens:
                 monitoring.register_event_duration_secs_listener(self._on_duration)
                 self._listens = True
-        self._waiting.jobs.append(job)
+        self._waiting.items.append(item)
 
     def stop(self) -> None:
-        """Listen no more, until there is something to do again."""
+        """Listen no more, until something is put again."""
         with self._lock:
-            if self._listens and not self._waiting.jobs:
+            if self._listens and not self._waiting.items:
                 self._listens = False
                 # Whoever has cleared all listeners in the meantime has taken this one, too.
                 with contextlib.suppress(AssertionError, ValueError):
                     monitoring.unregister_event_duration_listener(self._on_duration)
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
-        if event == LOWERED and self._waiting.jobs:
-            jobs, self._waiting.jobs = self._waiting.jobs, []
-            for job in jobs:
-                _guard.call("looking through a lowered program", job)
-
-
-afterwards = Afterwards()
+        if event == LOWERED and self._waiting.items:
+            items, self._waiting.items = self._waiting.items, []
+            _guard.call("looking through a lowered program", self._finish, items)

@@ -59,16 +59,19 @@ class Idle:
         return operation not in self._needed
 
     def _acts(self, operation: Any) -> bool:
-        """Whether an operation does more than make a result."""
+        """Whether an operation, or one in it, does more than make a result."""
+        return any(map(self._acts_itself, (operation, *inside(operation))))
+
+    def _acts_itself(self, operation: Any) -> bool:
         name = operation.name
+        if name in _ENDS:
+            return False
         if name == "func.call":
             return self._function_acts(operation)
-        if name in _ACTS or not name.startswith(_PURE):
-            return True
         if name == "stablehlo.custom_call":
             found = operation.attributes
             return _SIDE_EFFECT in found and mlir.ir.BoolAttr(found[_SIDE_EFFECT]).value
-        return self._holds_acting(operation)
+        return name in _ACTS or not name.startswith(_PURE)
 
     def _function_acts(self, call: Any) -> bool:
         name = called(call)
@@ -76,11 +79,8 @@ class Idle:
             # A function that calls itself is none of JAX's.
             self._acting[name] = True
             found = function(call, name)
-            self._acting[name] = found is None or self._holds_acting(found)
+            self._acting[name] = found is None or any(map(self._acts_itself, inside(found)))
         return self._acting[name]
-
-    def _holds_acting(self, operation: Any) -> bool:
-        return any(each.name not in _ENDS and self._acts(each) for each in inside(operation))
 
 
 def _in_block(operation: Any, block: Any) -> Any:

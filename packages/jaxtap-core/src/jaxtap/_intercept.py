@@ -18,9 +18,9 @@ from jax.extend import source_info_util
 
 from jaxtap import _active
 from jaxtap._address import adopt, is_adopted
-from jaxtap._afterwards import afterwards
 from jaxtap._backward import identity_eqn, is_differentiable, passed_on
 from jaxtap._guard import Guard
+from jaxtap._isolate import readings
 from jaxtap._jaxprs import (
     EFFECT,
     WeakMemo,
@@ -291,7 +291,7 @@ class _Installation:
                     else:
                         primitive.bind = before
                 self._before.clear()
-                afterwards.stop()
+                readings.stop()
 
 
 hooks = _Installation()

@@ -9,8 +9,8 @@ alone.
 
 from __future__ import annotations
 
+import collections
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import mlir
 
-from jaxtap._afterwards import afterwards
+from jaxtap._afterwards import Afterwards
 from jaxtap._idle import Idle
 from jaxtap._module import called, function, inside
 
@@ -71,42 +71,29 @@ def isolated(ctx: Any, values: Sequence[Any], read: Callable[..., None]) -> list
         if operation.operation.name == "stablehlo.case":
             for region in operation.regions:
                 _repeat(region.blocks[0], block, _is_kept)
-            _look_again(operation.operation, block)
+            readings.put(operation.operation)
     return []
 
 
-class _Readings(threading.local):
-    """The readings in the program that this thread lowers, each with the block that it stands in."""
-
-    def __init__(self) -> None:
-        self.found: list[tuple[Any, Any]] = []
-
-
-_readings = _Readings()
-
-
-def _look_again(reading: Any, block: Any) -> None:
-    """Look at a reading again when all of the program is there."""
-    if not _readings.found:
-        afterwards.put(_finish)
-    _readings.found.append((reading, block))
-
-
-def _finish() -> None:
+def _finish(found: Sequence[Any]) -> None:
     """Let readings do themselves what no result of the program needs."""
-    found, _readings.found = _readings.found, []
-    blocks = list(dict.fromkeys(block for _, block in found))
-    for block in blocks:
-        own = [reading for reading, where in found if where == block]
+    by_block: dict[Any, list[Any]] = collections.defaultdict(list)
+    for reading in found:
+        by_block[reading.block].append(reading)
+    for block, own in by_block.items():
         idle = Idle(block, own)
 
         def is_kept(operation: Any, block: Any, idle: Idle = idle) -> bool:
-            return _is_kept(operation, block) and _unturned(operation, block) not in idle
+            return _unturned(operation, block) not in idle and _is_kept(operation, block)
 
         for reading in own:
             with reading.context, mlir.ir.Location.unknown():
                 for region in reading.regions:
                     _repeat(region.blocks[0], block, is_kept)
+
+
+# What reads a value in the program that is being lowered, and is looked at again when all of it is there.
+readings = Afterwards(_finish)
 
 
 def _repeat(branch: Any, block: Any, is_kept: Callable[[Any, Any], bool]) -> None:
