@@ -386,6 +386,7 @@ def _view(own: Chosen, kind: str, marked: Selection, carry: Selection | None = N
     )
 
 
-def _between(own: Chosen) -> Callable[[Row, int | None], bool]:
-    """Whether a row is of a step that `sample_every` leaves out."""
-    return lambda row, _: row.is_in_loop and row.index % own.sample_every != 0
+def _between(own: Chosen) -> Callable[[Row, int | None], bool] | None:
+    """Whether a row is of a step that `sample_every` leaves out; None where it leaves out none."""
+    every = own.sample_every
+    return None if every == 1 else lambda row, _: row.is_in_loop and row.index % every != 0

@@ -15,6 +15,8 @@ from jaxtap._guard import Guard
 from jaxtap._judging import Judge, Rule
 from jaxtap._rows import SERIES_KEPT, Row
 
+_guard = Guard()
+
 
 @dataclasses.dataclass(frozen=True)
 class Trip:
@@ -135,9 +137,6 @@ class OnRow:
         if self.at_least > 1 or any(column not in values for column in self.columns):
             return None
         return self.bad(values)
-
-
-_guard = Guard()
 
 
 def _any(each: Sequence[Any]) -> Any:

@@ -108,7 +108,7 @@ def train_step_monitor(
         around=_activations.intercepting,
         first=COLUMNS,
         merges=merges,
-        between=lambda _, step: step is not None and step % every != 0,
+        between=None if every == 1 else lambda _, step: step is not None and step % every != 0,
     )
     return Monitor(plan, Choices(wires, on_event, on_row, capacity, threads))
 
