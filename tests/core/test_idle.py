@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 import jaxtap as tap
 from jaxtap._isolate import readings
@@ -121,6 +123,56 @@ def test_several_marks_one_of_which_reads_what_leads_to_another() -> None:
         assert_identical(program(X), jax.jit(bare)(X))
         text = program.lower(X).compile().as_text()
     assert len(rec.events) == 2 and text is not None and outside(text, "dot") == 0
+
+
+def over_devices(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    mesh = Mesh(np.asarray(jax.devices()), ("rows",))
+    return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False))
+
+
+WRAPPED: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
+    "jit": jax.jit,
+    "shard_map": over_devices,
+    "shard_map in vmap": lambda f: jax.jit(jax.vmap(over_devices(f))),
+    "remat": lambda f: jax.jit(jax.checkpoint(f)),
+    "a branch": lambda f: jax.jit(lambda x: lax.cond(jnp.max(x) > 0, f, lambda x: used(x)[1:], x)),
+    "a function": lambda f: jax.jit(lambda x: jax.tree.map(lambda v: v * 1.0, jax.jit(f)(x))),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_wherever_the_mark_stands(name: str) -> None:
+    """JAX lowers parts of a program apart, and moves them into it."""
+
+    def program(x: Any) -> Any:
+        inner, *results = used(x)
+        tap.mark("unused", inner @ X)
+        return tuple(results)
+
+    x = jnp.stack([X, X * 0.5]) if "vmap" in name else X
+    expected = WRAPPED[name](bare)(x)
+    with tap.record() as rec:
+        lowered = WRAPPED[name](program).lower(x)
+        assert_identical(lowered.compile()(x), expected)
+        assert_identical(WRAPPED[name](program)(x), expected)
+    assert "jaxtap_reading" not in lowered.as_text()
+    assert {event.kind for event in rec.events} == {"mark"}
+    devices = len(jax.devices()) if "shard_map" in name else 1
+    assert len(rec.events) == 2 * devices * (2 if "vmap" in name else 1)
+
+
+def test_a_lowering_that_fails_leaves_nothing() -> None:
+    def fails(x: Any) -> Any:
+        tap.mark("x", x @ x)
+        return jax.ffi.ffi_call("no such target", jax.ShapeDtypeStruct(x.shape, x.dtype))(x, odd=object())
+
+    with tap.record() as rec:
+        for _ in range(3):
+            with pytest.raises(Exception, match="object"):
+                jax.jit(fails)(X)
+        jax.jit(lambda x: (tap.mark("y", x @ x), x)[1])(X)
+    assert [event.path for event in rec.events] == ["y[0]"]
+    assert not readings._listens
 
 
 def test_no_one_listens_when_the_lens_is_gone() -> None:

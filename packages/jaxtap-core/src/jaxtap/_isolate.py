@@ -9,7 +9,6 @@ alone.
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,7 +19,11 @@ from jax.interpreters import mlir
 
 from jaxtap._afterwards import Afterwards
 from jaxtap._idle import Idle
-from jaxtap._module import called, function, inside
+from jaxtap._module import blocks, called, function, inside, is_whole
+
+# Set on what reads a value until the program is whole. JAX moves operations between programs and runs passes that
+# erase some, so no operation is kept from here to there.
+_READING = "jaxtap_reading"
 
 # Their results are not fused into what uses them, and doing them twice would cost.
 _KEPT = (
@@ -71,28 +74,36 @@ def isolated(ctx: Any, values: Sequence[Any], read: Callable[..., None]) -> list
         if operation.operation.name == "stablehlo.case":
             for region in operation.regions:
                 _repeat(region.blocks[0], block, _is_kept)
-            readings.put(operation.operation)
+            operation.operation.attributes[_READING] = mlir.ir.UnitAttr.get(operation.operation.context)
+            readings.put(ctx.module_context.module)
     return []
 
 
-def _finish(found: Sequence[Any]) -> None:
+def _finish(modules: Sequence[Any]) -> None:
     """Let readings do themselves what no result of the program needs."""
-    by_block: dict[Any, list[Any]] = collections.defaultdict(list)
-    for reading in found:
-        by_block[reading.block].append(reading)
-    for block, own in by_block.items():
-        idle = Idle(block, own)
-
-        def is_kept(operation: Any, block: Any, idle: Idle = idle) -> bool:
-            return _unturned(operation, block) not in idle and _is_kept(operation, block)
-
-        for reading in own:
-            with reading.context, mlir.ir.Location.unknown():
-                for region in reading.regions:
-                    _repeat(region.blocks[0], block, is_kept)
+    for module in {id(module): module for module in modules}.values():
+        with module.context, mlir.ir.Location.unknown():
+            for block in list(blocks(module.operation)):
+                own = [each.operation for each in block.operations if _READING in each.operation.attributes]
+                for reading in own:
+                    del reading.attributes[_READING]
+                if own and is_whole(block):
+                    _do_themselves(own, block)
 
 
-# What reads a value in the program that is being lowered, and is looked at again when all of it is there.
+def _do_themselves(own: Sequence[Any], block: Any) -> None:
+    """Write out again, in the branches of the readings in a block, what leads to the values that they read."""
+    idle = Idle(block, own)
+
+    def is_kept(operation: Any, block: Any) -> bool:
+        return _unturned(operation, block) not in idle and _is_kept(operation, block)
+
+    for reading in own:
+        for region in reading.regions:
+            _repeat(region.blocks[0], block, is_kept)
+
+
+# The programs, of those that are being lowered, in which something reads a value.
 readings = Afterwards(_finish)
 
 

@@ -25,10 +25,21 @@ def function(operation: Any, name: str) -> Any:
     return None
 
 
-def inside(operation: Any) -> Iterator[Any]:
-    """Every operation in another, at any depth."""
+def blocks(operation: Any) -> Iterator[Any]:
+    """Every block in an operation, at any depth."""
     for region in operation.regions:
         for block in region.blocks:
+            yield block
             for inner in block.operations:
-                yield inner.operation
-                yield from inside(inner.operation)
+                yield from blocks(inner.operation)
+
+
+def inside(operation: Any) -> Iterator[Any]:
+    """Every operation in another, at any depth."""
+    return (each.operation for block in blocks(operation) for each in block.operations)
+
+
+def is_whole(block: Any) -> bool:
+    """Whether a block has its last operation, which returns."""
+    operations = block.operations
+    return len(operations) > 0 and operations[len(operations) - 1].operation.name.endswith(".return")
