@@ -6,11 +6,15 @@ The step is that of a small CNN on the digits of tests/data. Bare, `by=None` and
 a turn is some steps after each other, until the result and all rows have arrived. Figures are medians over the turns,
 and the ratio is the median of the ratios within a turn. Beside the clock's, the ratio of processor time, of all
 threads, is told: it depends less on what else the machine does. It needs flax and optax.
+
+On CPU, XLA runs a program that calls the host at once, and dispatches none ahead. What that alone costs is told by the
+bare step, waited for each time.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -68,12 +72,14 @@ def data() -> list[tuple[Any, Any]]:
 Seconds = tuple[float, float]
 
 
-def train(start: TrainState, batches: list[Any], steps: int) -> Seconds:
-    """Seconds a step, by the clock and of the processor."""
+def train(start: TrainState, batches: list[Any], steps: int, waiting: bool = False) -> Seconds:
+    """Seconds a step, by the clock and of the processor; waiting for each step or only for the last."""
     state = start
     before, worked = time.perf_counter(), time.process_time()
     for i in range(steps):
-        state, _ = step(state, *batches[i % len(batches)])
+        state, loss = step(state, *batches[i % len(batches)])
+        if waiting:
+            loss.block_until_ready()
     jax.block_until_ready(state.params)
     jax.effects_barrier()
     return (time.perf_counter() - before) / steps, (time.process_time() - worked) / steps
@@ -100,6 +106,7 @@ def measure(turns: int, steps: int) -> dict[str, list[Seconds]]:
     start = start.replace(step=jnp.int32(0))
     cases = {
         "bare": train,
+        "bare, each step waited for": functools.partial(train, waiting=True),
         "by=None": watched(by=None),
         "by='layer'": watched(by="layer"),
         "by='layer', activations": watched(by="layer", activations=True),

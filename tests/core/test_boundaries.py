@@ -126,3 +126,22 @@ def test_a_while_loop_has_no_outputs_and_no_gradient_pass() -> None:
     assert {event.kind for event in rec.events} == {"carry"}
     with pytest.raises(ValueError, match=r"[Rr]everse-mode differentiation does not work for lax.while_loop"):
         jax.grad(lambda x: lax.while_loop(lambda x: x < 3.0, lambda x: x + 1.0, x))(0.0)
+
+
+def test_on_cpu_a_program_that_sends_is_not_dispatched_ahead() -> None:
+    @jax.jit
+    def slow(x: Any) -> Any:
+        return lax.fori_loop(0, 300, lambda _, y: jnp.tanh(y @ y), x)
+
+    def is_over(x: Any) -> bool:
+        y = slow(x)
+        over = y.is_ready()
+        y.block_until_ready()
+        return over
+
+    x = jnp.full((200, 200), 0.01)
+    slow(x).block_until_ready()
+    # The bare call may come back late on a busy machine.
+    assert not all(is_over(x) for _ in range(5))
+    with tap.record(select=lambda leaves: jnp.max(leaves[0])):
+        assert all(is_over(x) for _ in range(2))
