@@ -1,6 +1,6 @@
 """What a training step costs under `jaxtap_flax.train_step_monitor`, next to the same compiled step without it.
 
-    python bench/train_step.py [--turns 15] [--steps 30] [--out bench/results]
+    python bench/train_step.py [--turns 15] [--steps 60] [--out bench/results]
 
 The step is that of a small CNN on the digits of tests/data. Bare, `by=None` and `by="layer"` take turns in one process;
 a turn is some steps after each other, until the result and all rows have arrived. Figures are medians over the turns,
@@ -146,7 +146,7 @@ def main() -> None:
     """Measure, print, and write where `--out` says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     load = os.getloadavg()[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import collections
-import contextlib
 import math
 import os
 import queue
@@ -38,7 +37,10 @@ class Router:
 
     def _reset(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-        self._later: collections.deque[tuple[float, Callable[[], Any]]] = collections.deque()
+        # Jobs that were put off: until when at most, for how long, and what.
+        self._later: collections.deque[tuple[float, float, Callable[[], Any]]] = collections.deque()
+        # When the thread will look at them by itself; 0 where it must be told of one.
+        self._looks_at = 0.0
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._ended = 0
@@ -57,25 +59,38 @@ class Router:
         if not seconds:
             self.put(job)
             return
-        self._later.append((time.monotonic() + seconds, job))
-        self.put(_nothing)
+        due = time.monotonic() + seconds
+        self._later.append((due, seconds, job))
+        if not 0.0 < self._looks_at <= due:
+            self.put(_nothing)
 
     def _next(self) -> Callable[[], Any]:
-        """Wait for the next job, and meanwhile run those whose time is up."""
+        """Wait for the next job, and meanwhile run those that were put off."""
         while True:
-            self._run_later(time.monotonic())
-            due = min((at for at, _ in tuple(self._later)), default=None)
-            if due is None:
-                return self._jobs.get()
-            with contextlib.suppress(queue.Empty):
-                return self._jobs.get(timeout=max(0.0, due - time.monotonic()))
+            try:
+                return self._jobs.get(timeout=self._until_it_looks())
+            except queue.Empty:
+                seconds = self._run_later()
+                # More may be put off meanwhile, and need not wake this thread: to wake is most of what that would cost.
+                self._looks_at = time.monotonic() + seconds if seconds else 0.0
 
-    def _run_later(self, until: float) -> None:
-        """On the thread itself, which alone takes jobs out: run those that are due at some time."""
-        for item in tuple(self._later):
-            if item[0] <= until:
-                self._later.remove(item)
-                self._do(item[1])
+    def _until_it_looks(self) -> float | None:
+        """Seconds until jobs that were put off are run; None where there are none, and whoever puts one off says so."""
+        if not self._looks_at and not self._later:
+            return None
+        self._looks_at = min([self._looks_at or math.inf, *(due for due, _, _ in tuple(self._later))])
+        return max(0.0, self._looks_at - time.monotonic())
+
+    def _run_later(self) -> float:
+        """On the thread itself, which alone takes jobs out: run those that were put off.
+
+        Returns:
+          The shortest time that one of them would have waited; 0 if there were none.
+        """
+        taken = sorted((self._later.popleft() for _ in range(len(self._later))), key=lambda item: item[0])
+        for _, _, job in taken:
+            self._do(job)
+        return min((seconds for _, seconds, _ in taken), default=0.0)
 
     def _run(self) -> None:
         while True:
@@ -118,7 +133,7 @@ class Router:
 
         def last() -> None:
             # No lock is taken for those that may wait: Ctrl-C can come while it is, and leave it so.
-            self._run_later(math.inf)
+            self._run_later()
             done.set()
 
         self._jobs.put(last)

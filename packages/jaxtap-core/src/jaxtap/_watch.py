@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 # How long rows may wait to be judged together: for the processor, a row alone is as dear as several. Of the 50 ms in
-# which what has happened is told, this leaves more than half to whatever else delays it.
-WITHIN_S = 0.02
+# which what has happened is told, this leaves 20 to whatever else delays it.
+WITHIN_S = 0.03
 
 
 @dataclasses.dataclass(frozen=True)
