@@ -95,6 +95,8 @@ def install(session: nox.Session, *groups: str, jax: tuple[str, ...] | None = No
     session.install(*wheels, *(group(jax_for(session)) if jax is None else jax), *group(*groups))
     # pip leaves an installed wheel of the same version alone, whatever is in the new one.
     session.install("--force-reinstall", "--no-deps", *wheels)
+    # Tests start Python often, and JAX takes thrice as long to import where no bytecode may be kept.
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 @nox.session
