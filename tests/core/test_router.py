@@ -79,3 +79,18 @@ def test_one_that_may_wait_less_is_not_kept_by_those_that_may_wait_longer() -> N
     again = threading.Event()
     router.put_within(again.set, 0.01)
     assert again.wait(LONG_S / 2)
+
+
+def test_one_that_may_wait_is_not_kept_by_many_that_may_not() -> None:
+    router, ran, over = Router(), threading.Event(), threading.Event()
+
+    def again() -> None:
+        if not over.is_set():
+            router.put(again)
+
+    router.put(again)
+    router.put(again)
+    router.put_within(ran.set, 0.01)
+    assert ran.wait(LONG_S / 2)
+    over.set()
+    router.drain()

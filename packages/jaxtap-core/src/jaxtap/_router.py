@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import math
 import os
 import queue
@@ -67,19 +68,20 @@ class Router:
     def _next(self) -> Callable[[], Any]:
         """Wait for the next job, and meanwhile run those that were put off."""
         while True:
-            try:
-                return self._jobs.get(timeout=self._until_it_looks())
-            except queue.Empty:
-                seconds = self._run_later()
-                # More may be put off meanwhile, and need not wake this thread: to wake is most of what that would cost.
-                self._looks_at = time.monotonic() + seconds if seconds else 0.0
+            left = self._until_it_looks()
+            if left is None or left > 0.0:
+                with contextlib.suppress(queue.Empty):
+                    return self._jobs.get(timeout=left)
+            seconds = self._run_later()
+            # More may be put off meanwhile, and need not wake this thread: to wake is most of what that would cost.
+            self._looks_at = time.monotonic() + seconds if seconds else 0.0
 
     def _until_it_looks(self) -> float | None:
         """Seconds until jobs that were put off are run; None where there are none, and whoever puts one off says so."""
         if not self._looks_at and not self._later:
             return None
         self._looks_at = min([self._looks_at or math.inf, *(due for due, _, _ in tuple(self._later))])
-        return max(0.0, self._looks_at - time.monotonic())
+        return self._looks_at - time.monotonic()
 
     def _run_later(self) -> float:
         """On the thread itself, which alone takes jobs out: run those that were put off.
