@@ -72,10 +72,13 @@ TRANSFORMS = {
     "donated": Transform(lambda f: lambda x: jax.jit(f, donate_argnums=0)(x + 0.0)),
 }
 
+OUTPUTS = {"select_ys": lambda leaves: tuple(leaves)}
+EQUATIONS = {"taps": [tap.on(["sin", "cos"], select=lambda outs: outs[0].sum())]}
 TAPS: dict[str, dict[str, Any]] = {
     "carry": {},
-    "carry and ys": {"select_ys": lambda leaves: tuple(leaves)},
-    "equations": {"ops": (), "marks": (), "taps": [tap.on(["sin", "cos"], select=lambda outs: outs[0].sum())]},
+    "carry and ys": OUTPUTS,
+    "equations": {"ops": (), "marks": (), **EQUATIONS},
+    "all of them": OUTPUTS | EQUATIONS,
     "backward": {
         "select": lambda leaves: (),
         "marks": (),
@@ -119,8 +122,9 @@ def expected(program: Program, lens: str) -> dict[str, dict[str, int]]:
     if lens == "backward":
         cotangents = program.loops if program.cotangents is None else program.cotangents
         return {"carry": program.loops, "backward": cotangents}
-    if lens == "carry and ys":
-        return {"carry": program.loops, "output": program.outputs, "mark": program.marks}
+    if lens in ("carry and ys", "all of them"):
+        waves = program.waves if lens == "all of them" else {}
+        return {"carry": program.loops, "output": program.outputs, "mark": program.marks, "primitive": waves}
     return {"carry": program.loops, "mark": program.marks}
 
 
@@ -132,10 +136,10 @@ def test_same_bits_and_every_step(program: Program, transform: Transform) -> Non
     f = transform.apply(program.run)
     bare = bits(f(argument))
     for name, lens in TAPS.items():
-        # Carries alone, and sampling, are the same work for every transform: two of them will do.
-        if name in ("carry", "reduced, sampled") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
-            continue
         if name == "backward" and not transform.backward:
+            continue
+        # Each by itself is the same work for every transform: two of them will do.
+        if name not in ("all of them", "backward") and transform not in (TRANSFORMS["jit"], TRANSFORMS["vmap"]):
             continue
         with tap.record(**lens) as rec:
             result = f(argument)
