@@ -13,7 +13,7 @@ from typing import Any
 
 from jax.interpreters import mlir
 
-from jaxtap._module import called, function, inside
+from jaxtap._module import CALL, holds, returns, with_inner
 
 # They do more than make a result, or all devices must do them together.
 _ACTS = (
@@ -29,7 +29,6 @@ _ACTS = (
     "stablehlo.rng",
     "stablehlo.send",
 )
-_ENDS = ("func.return", "stablehlo.return")
 _PURE = ("stablehlo.", "chlo.")
 _SIDE_EFFECT = "has_side_effect"
 
@@ -52,7 +51,7 @@ class Idle:
             if operation in reading:
                 continue
             users = (_in_block(use.owner.operation, block) for result in operation.results for use in result.uses)
-            if operation.name in _ENDS or self._acts(operation) or any(user in self._needed for user in users):
+            if returns(operation) or self._acts(operation) or any(user in self._needed for user in users):
                 self._needed.add(operation)
 
     def __contains__(self, operation: Any) -> bool:
@@ -60,27 +59,18 @@ class Idle:
 
     def _acts(self, operation: Any) -> bool:
         """Whether an operation, or one in it, does more than make a result."""
-        return any(map(self._acts_itself, (operation, *inside(operation))))
+        return any(map(self._acts_itself, with_inner(operation)))
 
     def _acts_itself(self, operation: Any) -> bool:
         name = operation.name
-        if name in _ENDS:
+        if returns(operation):
             return False
-        if name == "func.call":
-            return self._function_acts(operation)
+        if name == CALL:
+            return holds(operation, self._acting, self._acts_itself)
         if name == "stablehlo.custom_call":
             found = operation.attributes
             return _SIDE_EFFECT in found and mlir.ir.BoolAttr(found[_SIDE_EFFECT]).value
         return name in _ACTS or not name.startswith(_PURE)
-
-    def _function_acts(self, call: Any) -> bool:
-        name = called(call)
-        if name not in self._acting:
-            # A function that calls itself is none of JAX's.
-            self._acting[name] = True
-            found = function(call, name)
-            self._acting[name] = found is None or any(map(self._acts_itself, inside(found)))
-        return self._acting[name]
 
 
 def _in_block(operation: Any, block: Any) -> Any:

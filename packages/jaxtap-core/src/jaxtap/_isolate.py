@@ -19,7 +19,7 @@ from jax.interpreters import mlir
 
 from jaxtap._afterwards import Afterwards
 from jaxtap._idle import Idle
-from jaxtap._module import blocks, called, function, inside, is_whole
+from jaxtap._module import CALL, blocks, holds, is_whole, with_inner
 
 # Set on what reads a value until the program is whole. JAX moves operations between programs and runs passes that
 # erase some, so no operation is kept from here to there.
@@ -109,25 +109,21 @@ readings = Afterwards(_finish)
 
 def _repeat(branch: Any, block: Any, is_kept: Callable[[Any, Any], bool]) -> None:
     """Write out again, at the head of a branch, what leads to the values of `block` that it uses."""
-    used = [v for v in _captured(branch) if _is_made_in(v, block)]
     own = [operation.operation for operation in branch.operations]
+    used = [v for operation in own for v in _operands(operation) if _is_made_in(v, block)]
     again: dict[Any, Any] = {}
     point = mlir.ir.InsertionPoint.at_block_begin(branch)
     for operation in _leading_to(used, block, is_kept):
         copy = operation.clone(ip=point).operation
-        _exchange_deep(copy, again)
+        _exchange(copy, again)
         again.update(zip(operation.results, copy.results, strict=True))
     for operation in own:
-        _exchange_deep(operation, again)
+        _exchange(operation, again)
 
 
-def _captured(block: Any) -> Iterator[Any]:
-    """Every operand of the operations in a block, at any depth."""
-    for operation in block.operations:
-        yield from operation.operation.operands
-        for region in operation.operation.regions:
-            for inner in region.blocks:
-                yield from _captured(inner)
+def _operands(operation: Any) -> Iterator[Any]:
+    """Every operand of an operation, and of those in it."""
+    return (operand for each in with_inner(operation) for operand in each.operands)
 
 
 def _is_made_in(value: Any, block: Any) -> bool:
@@ -139,11 +135,17 @@ def _is_made_in(value: Any, block: Any) -> bool:
 def _is_kept(operation: Any, block: Any) -> bool:
     """Whether the result of an operation is read as it is."""
     operation = _unturned(operation, block)
-    if operation.name == "func.call":
-        return _is_heavy(operation, {})
+    if operation.name == CALL:
+        # XLA writes a function out in its caller, unless that holds something that it keeps as a whole.
+        return holds(operation, {}, _is_heavy)
     if operation.name in _KEPT:
         return not _is_scalar(operation)
     return _is_materialised(operation, block)
+
+
+def _is_heavy(operation: Any) -> bool:
+    """Whether XLA keeps an operation as a whole."""
+    return operation.name in _KEPT and not _is_scalar(operation)
 
 
 def _unturned(operation: Any, block: Any) -> Any:
@@ -198,19 +200,6 @@ def _is_scalar(operation: Any) -> bool:
     return dot and _size(operation) <= 1
 
 
-def _is_heavy(call: Any, known: dict[str, bool]) -> bool:
-    """Whether a called function holds something that XLA keeps as a whole. XLA writes any other out in its caller."""
-    name = called(call)
-    if name not in known:
-        known[name] = False
-        body = function(call, name)
-        known[name] = body is None or any(
-            _is_heavy(each, known) if each.name == "func.call" else each.name in _KEPT and not _is_scalar(each)
-            for each in inside(body)
-        )
-    return known[name]
-
-
 def _leading_to(values: Sequence[Any], block: Any, is_kept: Callable[[Any, Any], bool]) -> list[Any]:
     """The operations that lead to some values, in order, back to what is kept or the program is given."""
     found: list[Any] = []
@@ -221,7 +210,7 @@ def _leading_to(values: Sequence[Any], block: Any, is_kept: Callable[[Any, Any],
         operation = value.owner.operation
         if is_kept(operation, block) or operation in found:
             return
-        for operand in (*operation.operands, *(v for r in operation.regions for b in r.blocks for v in _captured(b))):
+        for operand in _operands(operation):
             visit(operand)
         found.append(operation)
 
@@ -231,15 +220,8 @@ def _leading_to(values: Sequence[Any], block: Any, is_kept: Callable[[Any, Any],
 
 
 def _exchange(operation: Any, again: dict[Any, Any]) -> None:
-    """Let an operation use the second values."""
-    for i, operand in enumerate(operation.operands):
-        if operand in again:
-            operation.operands[i] = again[operand]
-
-
-def _exchange_deep(operation: Any, again: dict[Any, Any]) -> None:
-    _exchange(operation, again)
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                _exchange_deep(inner.operation, again)
+    """Let an operation, and those in it, use the second values."""
+    for each in with_inner(operation):
+        for i, operand in enumerate(each.operands):
+            if operand in again:
+                each.operands[i] = again[operand]

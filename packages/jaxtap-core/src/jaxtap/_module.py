@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.interpreters import mlir
+
+CALL = "func.call"
 
 
 def called(call: Any) -> str:
@@ -25,21 +27,50 @@ def function(operation: Any, name: str) -> Any:
     return None
 
 
-def blocks(operation: Any) -> Iterator[Any]:
-    """Every block in an operation, at any depth."""
-    for region in operation.regions:
-        for block in region.blocks:
-            yield block
-            for inner in block.operations:
-                yield from blocks(inner.operation)
+def holds(call: Any, known: dict[str, bool], is_such: Callable[[Any], bool]) -> bool:
+    """Whether a function that is called, or one that it calls, holds an operation of some kind, or is not there.
+
+    Args:
+      call: the call.
+      known: what was found before, by name.
+      is_such: whether an operation that is no call is of that kind.
+    """
+    name = called(call)
+    if name not in known:
+        # A function that calls itself is none of JAX's.
+        known[name] = True
+        body = function(call, name)
+        known[name] = body is None or any(
+            holds(each, known, is_such) if each.name == CALL else is_such(each) for each in inside(body)
+        )
+    return known[name]
 
 
 def inside(operation: Any) -> Iterator[Any]:
-    """Every operation in another, at any depth."""
-    return (each.operation for block in blocks(operation) for each in block.operations)
+    """Every operation in another, at any depth, each before those in it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for each in block.operations:
+                yield from with_inner(each.operation)
+
+
+def with_inner(operation: Any) -> Iterator[Any]:
+    """An operation, and every one in it."""
+    yield operation
+    yield from inside(operation)
+
+
+def blocks(operation: Any) -> Iterator[Any]:
+    """Every block in an operation, at any depth."""
+    return (block for each in with_inner(operation) for region in each.regions for block in region.blocks)
+
+
+def returns(operation: Any) -> bool:
+    """Whether it is the last operation of a block, which returns."""
+    return operation.name.endswith(".return")
 
 
 def is_whole(block: Any) -> bool:
-    """Whether a block has its last operation, which returns."""
+    """Whether a block has its last operation."""
     operations = block.operations
-    return len(operations) > 0 and operations[len(operations) - 1].operation.name.endswith(".return")
+    return len(operations) > 0 and returns(operations[len(operations) - 1].operation)
